@@ -37,7 +37,7 @@ WIDTHS = (24, 34, 48, 68, 96, 136)
 BATCHES = (4, 16, 64, 256)
 STEPS = (250, 1000, 4000)
 CONTEXT = 128
-TOP_LEVEL = 10  # the largest budget with the first seed, in doublings of the smallest
+TOP_LEVEL = 9  # the largest budget with the first seed, in doublings of the smallest
 SEED_LEVELS = {0: TOP_LEVEL, 1: 7, 2: 6}  # the largest level that each seed covers
 HELD_OUT_WINDOWS = 512
 CURVE_POINTS = 8
@@ -73,13 +73,13 @@ class Run:
 
 
 def grid() -> list[Run]:
-    """All runs: the first seed by compute, then the repeats, so that an interrupted grid is a smaller one."""
+    """All runs: the first seed by compute, the repeats, then the top level: an interrupted grid is a smaller one."""
     runs = [
         Run(width, batch, steps, seed)
         for seed in SEED_LEVELS for width in WIDTHS for batch in BATCHES for steps in STEPS
     ]
     wanted = [r for r in runs if r.level <= SEED_LEVELS[r.seed] and r.token_step <= TOKENS_TOP_STEP]
-    return sorted(wanted, key=lambda r: (r.seed, r.level, r.token_step, r.width))
+    return sorted(wanted, key=lambda r: (r.level == TOP_LEVEL, r.seed, r.level, r.token_step, r.width))
 
 
 def library_source() -> tuple[np.ndarray, np.ndarray]:

@@ -44,7 +44,12 @@ def attach_area(package: str, folder: str, shared: Mapping[str, Sequence[str]] |
     """Like `attach` for an area: the public names of its methods' cards, and of its shared modules."""
     modules: dict[str, Sequence[str]] = dict(shared or {})
     for card in sorted(Path(folder).glob("*/card.toml")):
-        facts = tomllib.loads(card.read_text(encoding="utf-8"))
+        try:
+            facts = tomllib.loads(card.read_text(encoding="utf-8"))
+        except ValueError as error:
+            from assay.errors import CardError
+
+            raise CardError(f"{card}: {error}") from None
         modules[card.parent.name] = facts.get("public", ())
     return attach(package, modules)
 

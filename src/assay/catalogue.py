@@ -118,8 +118,10 @@ class Method:
         except MissingExtra:
             raise
         except ModuleNotFoundError as error:
+            if error.name == f"{self.package}.{module}":
+                raise CardError(f"{self.folder / module}.py is missing") from None
             missing = (error.name or "").partition(".")[0]
-            if missing in ("", "assay"):
+            if missing in ("", "assay", self.package.partition(".")[0]):
                 raise
             extra = (self.extras + self.optional_extras + ("all",))[0]
             raise MissingExtra(
@@ -128,7 +130,12 @@ class Method:
 
     @property
     def readme(self) -> str:
-        return (self.folder / "README.md").read_text(encoding="utf-8")
+        """Its page, in Markdown."""
+        path = self.folder / "README.md"
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise CardError(f"{path}: {error.strerror}") from None
 
 
 @cache
@@ -173,10 +180,11 @@ def read_card(folder: Path, package: str) -> Method:
     paper = from_toml(Paper, paper, f"{path}: paper")
     method = from_toml(Method, facts, str(path), claims={}, paper=paper, folder=folder, package=package)
     wrong = sorted(set(method.kinds.values()) - set(KINDS))
+    unknown = sorted(set(method.public) - set(method.kinds))
     for problem in (
         method.area not in AREAS and f"area must be one of {', '.join(AREAS)}, got {method.area!r}",
         wrong and f"kinds: {', '.join(wrong)} is none of {', '.join(KINDS)}",
-        set(method.kinds) != set(method.public) and "kinds must give the kind of each public name, and of no other",
+        unknown and f"kinds gives none for {', '.join(unknown)}",
         method.stability not in STABILITIES and f"stability must be one of {', '.join(STABILITIES)}",
     ):
         if problem:

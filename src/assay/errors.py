@@ -203,7 +203,8 @@ def _as_number(array: NDArray[Any], where: tuple[int, ...], name: str) -> float:
 
 def _place(where: tuple[int, ...]) -> str:
     """` in row 3, column 1` for an index into an array."""
-    return (" in " if where else "") + ", ".join(f"{axis} {index}" for axis, index in zip(("row", "column", "layer"), where, strict=False))
+    axes = zip(("row", "column", "layer"), where, strict=False)
+    return (" in " if where else "") + ", ".join(f"{axis} {index}" for axis, index in axes)
 
 
 def _refuse_non_finite(array: NDArray[np.floating], name: str, allow_nan: bool) -> None:

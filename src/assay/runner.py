@@ -25,7 +25,7 @@ from assay import catalogue, datasets, worker
 from assay.catalogue import Method
 from assay.errors import AssayError, InputError
 from assay.fingerprint import code_hash, library_versions
-from assay.store import Store, unpack_frame
+from assay.store import Store, home, unpack_frame
 from assay.study import Cell, Outcome, Results, Row, Step, Study, Tier, Verdict, canonical
 
 __all__ = ["DaskEngine", "Engine", "LocalEngine", "Plan", "Report", "check", "make_record", "plan"]
@@ -354,8 +354,16 @@ def make_record(made: Plan, results: Results, verdicts: Sequence[Verdict]) -> di
         "controls": control_outcomes(made.method, made.study, results),
         "rows": [_row_fact(row) for row in results],
         "charts": made.study.charts(results),
-        "speed": None,
+        "speed": _speed(made.method),
     })
+
+
+def _speed(method: Method) -> dict[str, Any] | None:
+    """The ratios that `benchmarks/run.py` measured last, else those of the record that there is."""
+    path = home() / "speed" / f"{method.slug}.json"
+    if path.exists():
+        return json.loads(path.read_text(encoding="utf-8"))
+    return (method.record or {}).get("speed")
 
 
 def _machine(results: Results) -> dict[str, Any]:

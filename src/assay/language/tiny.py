@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from assay.errors import InputError
+
 __all__ = ["PRESETS", "TinyCausal", "TinyConfig", "TrainConfig", "heldout_loss", "sample_bytes", "train"]
 
 
@@ -40,7 +42,7 @@ class TinyConfig:
             fitting = (h for h in range(1, self.width) if self.width % (2 * h) == 0 and self.width // h <= 48)
             object.__setattr__(self, "heads", next(fitting, 1))
         if self.width % (2 * self.heads):
-            raise ValueError(f"width {self.width} is not an even multiple of {self.heads} heads (rotary positions)")
+            raise InputError(f"width {self.width} is not an even multiple of {self.heads} heads (rotary positions)")
 
     @property
     def hidden(self) -> int:
@@ -72,6 +74,9 @@ class TinyCausal(nn.Module):
         puts the first loss near ln 256.
     """
 
+    cos: Tensor
+    sin: Tensor
+
     def __init__(self, config: TinyConfig, seed: int = 0) -> None:
         super().__init__()
         self.config = config
@@ -95,7 +100,7 @@ class TinyCausal(nn.Module):
         """Logits (batch, time, vocab) for byte ids (batch, time), time up to the context."""
         time = ids.shape[1]
         if time > self.config.context:
-            raise ValueError(f"{time} tokens do not fit a context of {self.config.context}")
+            raise InputError(f"{time} tokens do not fit a context of {self.config.context}")
         x = self.embedding(ids)
         for block in self.blocks:
             x = block(x, self.cos[:time], self.sin[:time])
@@ -107,6 +112,7 @@ class TinyCausal(nn.Module):
         std = 0.3 / math.sqrt(width) if width <= 64 else 0.02
         self.embedding.weight.normal_(0, std, generator=generator)
         for block in self.blocks:
+            assert isinstance(block, Block)
             for linear in (block.qkv, block.gate_up, block.out, block.down):
                 scale = 1 / math.sqrt(linear.in_features)
                 if linear is block.out or linear is block.down:
@@ -214,6 +220,8 @@ def train(
 
 def sample_bytes(stream: np.ndarray, count: int, length: int, rng: np.random.Generator) -> Tensor:
     """`count` random windows of `length` bytes as ids, shape (count, length), int64."""
+    if len(stream) < length:
+        raise InputError(f"a stream of {len(stream)} bytes is too short for windows of {length}")
     starts = rng.integers(0, len(stream) - length + 1, size=count)
     return torch.from_numpy(stream[starts[:, None] + np.arange(length)].astype(np.int64))
 
