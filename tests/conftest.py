@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import pytest
+
 from tests_support import toy_environment
+
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):

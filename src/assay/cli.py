@@ -231,7 +231,14 @@ def _chosen(slugs: list[str], every: bool) -> list[catalogue.Method]:
 
 def _measure(plans: list[Plan], store: Store, jobs: int, dask: str | None) -> list[Report]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     from assay import runner
 

@@ -6,6 +6,8 @@
     ├── MissingExtra (ImportError)      a package is not installed: the method, the package, the pip line
     ├── StoreError                      the store of cells can't be used
     └── CardError                       a method's folder is wrong: file and field
+
+NumPy is imported by the checks alone: listing the methods needs none of it.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ import importlib
 import reprlib
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "AssayError", "CardError", "DataUnavailable", "InputError", "MissingExtra", "StoreError", "as_labels",
@@ -145,6 +148,8 @@ def as_vector(
     values: ArrayLike, name: str, *, length: int | None = None, positive: bool = False
 ) -> NDArray[np.floating]:
     """A one-dimensional float array, checked: length, finite, positive."""
+    import numpy as np
+
     array = _as_float(values, name)
     if array.ndim != 1:
         raise InputError(f"{name} must be one-dimensional, got shape {array.shape}")
@@ -161,6 +166,8 @@ def as_labels(
     values: ArrayLike, name: str, *, length: int | None = None, n_classes: int | None = None
 ) -> NDArray[np.intp]:
     """Integer class labels 0..n_classes-1, checked; whole floats are accepted."""
+    import numpy as np
+
     array = np.asarray(values)
     if array.ndim != 1:
         raise InputError(f"{name} must be one-dimensional, got shape {array.shape}")
@@ -182,6 +189,8 @@ def as_labels(
 
 
 def _as_float(values: ArrayLike, name: str) -> NDArray[np.floating]:
+    import numpy as np
+
     try:
         array = np.asarray(values)
     except ValueError:
@@ -208,6 +217,8 @@ def _place(where: tuple[int, ...]) -> str:
 
 
 def _refuse_non_finite(array: NDArray[np.floating], name: str, allow_nan: bool) -> None:
+    import numpy as np
+
     bad = np.isinf(array) if allow_nan else ~np.isfinite(array)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])

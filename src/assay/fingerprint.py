@@ -85,10 +85,10 @@ def _imports(tree: ast.Module, name: str, path: Path) -> Iterator[str]:
             module = ".".join(filter(None, (above, node.module)))
             yield module
             yield from (f"{module}.{alias.name}" for alias in node.names if _is_module(f"{module}.{alias.name}"))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and path.name == "__init__.py":
+        elif path.name == "__init__.py" and (word := _text(node)).isidentifier():
             # The dictionary that `attach` is given: submodules named in it are reached by their names.
-            if node.value.isidentifier() and (path.parent / f"{node.value}.py").exists():
-                yield f"{package}.{node.value}"
+            if (path.parent / f"{word}.py").exists():
+                yield f"{package}.{word}"
 
 
 def _is_module(name: str) -> bool:
@@ -111,6 +111,11 @@ def _syntax(path: Path) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if isinstance(first, ast.Expr) and _text(first.value):
                 node.body = node.body[1:]
     return ast.dump(tree)
+
+
+def _text(node: ast.AST) -> str:
+    """The value of a string constant, else nothing."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from assay import catalogue, datasets, worker
+from assay import datasets, worker
 from assay.catalogue import Method
 from assay.errors import AssayError, InputError
 from assay.fingerprint import code_hash, library_versions
@@ -95,7 +95,9 @@ def plan(
     """List a method's cells and look up which of them are kept."""
     study = method.study(data_file)
     if data_file is not None and not study.accepts_file:
-        raise InputError(f"{method.slug}: no claim can be decided from a file of your own; try `assay run {method.slug}`")
+        raise InputError(
+            f"{method.slug}: no claim can be decided from a file of your own; try `assay run {method.slug}`"
+        )
     cells = list(dict.fromkeys(study.cells(tier)))
     if device is not None:
         cells = [replace(cell, device=device) for cell in cells]
@@ -145,6 +147,7 @@ class _Run:
     def run(self, pending: list[tuple[Plan, Cell]]) -> None:
         waiting: dict[tuple, set[tuple]] = {}
         work: dict[tuple, tuple[Plan, Cell | Step]] = {}
+        what: Cell | Step
         for made, cell in pending:
             for what in (*worker.steps_of(made.study, cell), cell):
                 key = (made.method.slug, type(what).__name__, what)
@@ -216,7 +219,7 @@ def _answer(future: Future, limit_s: float) -> dict[str, Any]:
         return {"status": "failed", "reason": f"stopped at its limit of {limit_s:g} s"}
     except CancelledError:
         return {"status": "failed", "reason": "cancelled"}
-    except Exception as error:  # noqa: BLE001 - pebble and Dask each have errors of their own for a dead worker
+    except Exception as error:
         code = getattr(error, "exitcode", None)
         how = f" (exit code {code})" if code is not None else ""
         return {"status": "failed", "reason": f"its process died{how}: {worker.describe(error)}"}
@@ -295,7 +298,7 @@ class DaskEngine:
 def _pass_on(remote: Any, answer: Future) -> None:
     try:
         answer.set_result(remote.result())
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         answer.set_exception(error)
 
 
@@ -321,8 +324,8 @@ def _report(made: Plan) -> Report:
 def judge(method: Method, study: Study, results: Results) -> list[Verdict]:
     """The study's verdicts, one a claim in the card's order."""
     verdicts = study.verdicts(results)
-    if [v.claim for v in verdicts] != list(method.claims):
-        raise AssayError(f"{method.slug}: the study's verdicts are on {[v.claim for v in verdicts]}, not on the card's claims")
+    if (judged := [v.claim for v in verdicts]) != list(method.claims):
+        raise AssayError(f"{method.slug}: the study's verdicts are on {judged}, not on the card's claims")
     return verdicts
 
 

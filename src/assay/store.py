@@ -201,7 +201,7 @@ def _row(found: sqlite3.Row) -> Row:
 
 def pack_frame(frame: pd.DataFrame) -> bytes:
     """A frame as the bytes of an `npz` file, column by column, exact to the bit."""
-    columns = {}
+    columns: dict[str, Any] = {}
     for number, name in enumerate(frame.columns):
         values = frame[name].to_numpy()
         columns[f"{number}:{name}"] = values.astype(str) if values.dtype.kind not in "biuf" else values
@@ -221,8 +221,9 @@ def unpack_frame(content: bytes) -> pd.DataFrame:
 def _pack_files(files: dict[str, bytes]) -> bytes | None:
     if not files:
         return None
+    arrays: dict[str, Any] = {name: np.frombuffer(content, dtype=np.uint8) for name, content in files.items()}
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **{name: np.frombuffer(content, dtype=np.uint8) for name, content in files.items()})
+    np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()
 
 

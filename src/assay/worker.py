@@ -19,6 +19,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,9 @@ __all__ = ["ONE_THREAD", "execute", "machine", "start", "step_folder", "steps_of
 
 ONE_THREAD = {
     name: "1"
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
+    for name in (
+        "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "LOKY_MAX_CPU_COUNT",
+    )
 }
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
@@ -81,7 +84,7 @@ def execute(task: Mapping[str, Any]) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             answer = _run(task)
-    except BaseException as error:  # noqa: BLE001 - a worker answers, whatever a study raises
+    except BaseException as error:
         answer = {"status": _status(error), "reason": describe(error)}
     return {"reason": "", "peak_mb": _peak_mb(), "machine": machine(), **answer, "seconds": time.perf_counter() - begun}
 
@@ -100,7 +103,7 @@ def _run(task: Mapping[str, Any]) -> dict[str, Any]:
             have = {step: make_step(study, task["slug"], method.package, step) for step in study.needs(what)}
         except (Skip, DataUnavailable, MissingExtra):
             raise
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             return {"status": "blocked", "reason": f"a step that it needs failed: {describe(error)}"}
         measured = study.measure(what, have)
         return {
@@ -134,7 +137,8 @@ def step_folder(study: Study, slug: str, package: str, step: Step) -> Path:
     """Where a step is kept: a folder named by everything that its content depends on."""
     above = [step_folder(study, slug, package, needed).name for needed in study.needs(step)]
     identity = {name: value for name, value in step.to_dict().items() if name not in ("limit_s", "memory")}
-    parts = [slug, canonical(identity), code_hash(package), *above, data_hash(step.data), file_identity(study.data_file)]
+    content = (data_hash(step.data), file_identity(study.data_file))
+    parts = (slug, canonical(identity), code_hash(package), *above, *content)
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
     return store.home() / "steps" / slug / f"{step.name}-{name}"
 
@@ -181,10 +185,8 @@ def _clear_memory() -> None:
     """Begin a cell with no garbage of the last one and with the peak memory reset."""
     gc.collect()
     gc.freeze()  # what survives is imported code: the next collection need not walk it again
-    try:
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass
 
 
 class _memory_limit:

@@ -59,7 +59,7 @@ def test_an_unknown_slug_suggests_the_nearest(assay):
         (["check"], "name the methods to check"),
         (["check", "toy", "--all"], "name the methods to check"),
         (["check", "toy", "--tier", "huge"], "huge"),
-        (["check", "toy", "--jobs", "0"], "0"),
+        (["check", "toy", "--jobs", "0"], "--jobs"),
         (["check", "toy", "--device", "abacus"], "abacus"),
         (["check", "toy", "--data", "absent.csv"], "absent.csv: no such file"),
         (["check", "toy", "--nonsense"], "nonsense"),

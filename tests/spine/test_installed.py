@@ -31,7 +31,8 @@ def test_the_wheel_works_in_a_clean_environment(tmp_path):
     (wheel,) = wheels.glob("assay-*.whl")
     venv.create(tmp_path / "clean", with_pip=True)
     python = tmp_path / "clean" / "bin" / "python"
-    run(python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "-c", ROOT / "requirements.lock", wheel)
+    lock = ROOT / "requirements.lock"
+    run(python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--constraint", lock, wheel)
     clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "ASSAY_DATA")}
     clean["ASSAY_HOME"] = str(tmp_path / "home")
     assay = tmp_path / "clean" / "bin" / "assay"

@@ -40,7 +40,7 @@ def test_a_bad_cell_costs_itself_only(assay, home):
     assert "exit code -9" in reason["killed"]
     assert reason["hungry"].startswith("MemoryError")
     assert reason["skipped"] == "not here"
-    assert "the step broken failed: ValueError: no such luck in file.txt" == reason["broken-step"]
+    assert reason["broken-step"] == "the step broken failed: ValueError: no such luck in file.txt"
     assert reason["absent-step"] == "data absent: the moon"
     assert "not-to-be-seen" not in reason["secret"] and "***" in reason["secret"]
     assert record_of(home)["verdicts"][0]["outcome"] == "holds"

@@ -94,7 +94,8 @@ def sentence(claim: Claim, verdict: Verdict) -> str:
         return f"The effect is {interval(verdict)}; the threshold is {threshold}."
     if verdict.low is None and verdict.high is None:
         units = f"{verdict.n} independent unit{'' if verdict.n == 1 else 's'}"
-        return f"The effect is {effect}, from {units}: too few for an interval."
+        why = "too few for an interval" if (verdict.n or 0) < 3 else "without the spread that an interval needs"
+        return f"The effect is {effect}, from {units}: {why}."
     where = {
         Outcome.holds: f"lies {side} the threshold {threshold}",
         Outcome.fails: f"lies on the wrong side: it should be {side} the threshold {threshold}",

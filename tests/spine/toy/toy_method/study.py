@@ -64,7 +64,9 @@ class Toy(Study):
             raise Skip("not here")
         if cell.arm == "secret":
             raise RuntimeError(f"the key {os.environ['TOY_API_KEY']} was refused")
-        base = 0.25 if cell.arm == "bad" else float(have[Step("middle")].joinpath("value.txt").read_text()) if have else 1
+        base = 0.25 if cell.arm == "bad" else 1.0
+        if have:
+            base = float(have[Step("middle")].joinpath("value.txt").read_text())
         rng = np.random.default_rng(cell.seed)
         noise = rng.normal(scale=0.01, size=5)
         units = pd.DataFrame({"row": np.arange(5), "value": noise, "name": list("abcde")})

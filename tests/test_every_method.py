@@ -1,0 +1,51 @@
+"""Every method of the catalogue passes every check, and exactly as many checks as are written down.
+
+The numbers stand in `expected_checks.toml`. A method whose numbers are missing or wrong fails with the lines to
+write there, so that a check that stops running does not go unnoticed.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from assay.catalogue import methods
+from assay.conformance import Report, checks, conform
+from assay.conformance.repository import oracle_file, oracles
+from assay.conformance.subject import Subject
+
+ROOT = Path(__file__).parent.parent
+EXPECTED = tomllib.loads((Path(__file__).parent / "expected_checks.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("slug", methods())
+def test_conforms(slug):
+    report = conform(methods()[slug], ROOT)
+    print(report)
+    assert not report.of("failed"), str(report)
+    assert counts(slug, report) == EXPECTED.get(slug), f"expected_checks.toml:\n{lines(slug, report)}\n{report}"
+
+
+def test_the_table_names_the_catalogue():
+    assert set(EXPECTED) == set(methods())
+
+
+@pytest.mark.parametrize("slug", methods())
+def test_the_names_of_checks_differ(slug):
+    names = [check.name for check in checks(methods()[slug], ROOT)]
+    assert len(set(names)) == len(names)
+
+
+def counts(slug: str, report: Report) -> dict[str, int]:
+    """What is written down for a method: checks, and oracle tests with and without the mirrors of public data."""
+    found = oracles(oracle_file(Subject(methods()[slug], ROOT)))
+    return {
+        "passed": len(report.of("passed")), "excused": len(report.of("excused")),
+        "oracles": len(found), "oracles_without_mirrors": sum(not needs_mirror for needs_mirror in found.values()),
+    }
+
+
+def lines(slug: str, report: Report) -> str:
+    return "\n".join([f"[{slug}]", *(f"{name} = {number}" for name, number in counts(slug, report).items())])
