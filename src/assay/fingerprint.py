@@ -85,10 +85,13 @@ def _imports(tree: ast.Module, name: str, path: Path) -> Iterator[str]:
             module = ".".join(filter(None, (above, node.module)))
             yield module
             yield from (f"{module}.{alias.name}" for alias in node.names if _is_module(f"{module}.{alias.name}"))
-        elif path.name == "__init__.py" and (word := _text(node)).isidentifier():
+        elif path.name == "__init__.py" and _names_module(word := _text(node), path):
             # The dictionary that `attach` is given: submodules named in it are reached by their names.
-            if (path.parent / f"{word}.py").exists():
-                yield f"{package}.{word}"
+            yield f"{package}.{word}"
+
+
+def _names_module(word: str, path: Path) -> bool:
+    return word.isidentifier() and (path.parent / f"{word}.py").exists()
 
 
 def _is_module(name: str) -> bool:
