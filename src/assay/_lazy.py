@@ -33,11 +33,27 @@ def attach(package: str, modules: Mapping[str, Sequence[str]]) -> Attached:
     def getattr_(name: str) -> Any:
         if name not in origin:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(origin[name]), name)
+        try:
+            value = getattr(import_module(origin[name]), name)
+        except ModuleNotFoundError as error:
+            _explain(error, package)
+            raise
         setattr(sys.modules[package], name, value)
         return value
 
     return getattr_, lambda: sorted(origin), sorted(origin)
+
+
+def _explain(error: ModuleNotFoundError, package: str) -> None:
+    """Where a method's module wants a package that is not installed: raise what names the method and the pip line."""
+    missing = (error.name or "").partition(".")[0]
+    card = Path(sys.modules[package].__path__[0]) / "card.toml"
+    if missing not in ("", package.partition(".")[0]) and card.exists():
+        from assay.errors import missing_extra
+
+        facts = tomllib.loads(card.read_text(encoding="utf-8"))
+        extras = [*facts.get("extras", ()), *facts.get("optional_extras", ())]
+        raise missing_extra(missing, extras, facts["slug"]) from error
 
 
 def attach_area(package: str, folder: str, shared: Mapping[str, Sequence[str]] | None = None) -> Attached:

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from assay._lazy import third_party_folders
-from assay.errors import CardError, InputError, MissingExtra, from_toml, nearest
+from assay.errors import CardError, InputError, MissingExtra, from_toml, missing_extra, nearest
 from assay.study import Claim, Outcome, Study
 
 __all__ = ["AREAS", "KINDS", "Method", "get", "methods"]
@@ -123,10 +123,7 @@ class Method:
             missing = (error.name or "").partition(".")[0]
             if missing in ("", "assay", self.package.partition(".")[0]):
                 raise
-            extra = (self.extras + self.optional_extras + ("all",))[0]
-            raise MissingExtra(
-                f'{self.slug} needs the package {missing}, which is not installed: pip install "assay[{extra}]"'
-            ) from error
+            raise missing_extra(missing, self.extras + self.optional_extras, self.slug) from error
 
     @property
     def readme(self) -> str:

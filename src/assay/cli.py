@@ -86,14 +86,15 @@ def list_methods(
     if as_json:
         print(json.dumps([_facts(m) for m in found], indent=1))
         return
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table("method", "in your words", "area", "holds/fails/unclear/untested", "needs", box=None, pad_edge=False)
     for m in found:
         counts = _counts(m)
         table.add_row(
-            m.slug, m.summary, m.area, " / ".join(f"[{COLOURS[o]}]{n}[/]" for o, n in counts.items()),
-            ", ".join(f"assay[{extra}]" for extra in m.extras) or "nothing more",
+            m.slug, escape(m.summary), m.area, " / ".join(f"[{COLOURS[o]}]{n}[/]" for o, n in counts.items()),
+            escape(", ".join(f"assay[{extra}]" for extra in m.extras)) or "nothing more",
         )
     _print(table)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AssayError", "CardError", "DataUnavailable", "InputError", "MissingExtra", "StoreError", "as_labels",
-    "as_matrix", "as_vector", "from_toml", "nearest", "require",
+    "as_matrix", "as_vector", "from_toml", "missing_extra", "nearest", "require",
 ]
 
 T = TypeVar("T")
@@ -64,10 +64,19 @@ def require(module: str, *, extra: str, wanted_by: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
-        raise MissingExtra(
-            f'{wanted_by} needs the package {package}, which is not installed: pip install "assay[{extra}]"'
-        ) from error
+        raise missing_extra(module.partition(".")[0], (extra,), wanted_by) from error
+
+
+def missing_extra(package: str, extras: Sequence[str], wanted_by: str) -> MissingExtra:
+    """The error that names the method, the package, and the pip line for it.
+
+    >>> print(missing_extra("torch", ["science", "torch"], "smart"))
+    smart needs the package torch, which is not installed: pip install "assay[torch]"
+    """
+    extra = package if package in extras else [*extras, "all"][0]
+    return MissingExtra(
+        f'{wanted_by} needs the package {package}, which is not installed: pip install "assay[{extra}]"'
+    )
 
 
 def nearest(word: str, known: list[str]) -> str:
