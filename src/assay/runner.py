@@ -31,6 +31,7 @@ from assay.study import Cell, Outcome, Results, Row, Step, Study, Tier, Verdict,
 __all__ = ["DaskEngine", "Engine", "LocalEngine", "Plan", "Report", "check", "make_record", "plan"]
 
 RECORD_SCHEMA = 1
+IN_FLIGHT = 8  # tasks handed to the engine at a time, for each of its workers
 
 
 @dataclass
@@ -163,11 +164,15 @@ class _Run:
         ready = [key for key in work if not waiting[key]]
         ready.reverse()
         while ready or self._in_flight:
-            while ready and self._in_flight < 2 * self._width:
+            while ready and self._in_flight < IN_FLIGHT * self._width:
                 self._submit(ready.pop(), work)
-            key, answer = self._done.get()
-            self._in_flight -= 1
-            self._finish(key, answer, work, waiting, users, ready)
+            finished = [self._done.get()]
+            while not self._done.empty():
+                finished.append(self._done.get())
+            self._in_flight -= len(finished)
+            with self._store.together():
+                for key, answer in finished:
+                    self._finish(key, answer, work, waiting, users, ready)
 
     def _submit(self, key: tuple, work: Mapping[tuple, tuple[Plan, Cell | Step]]) -> None:
         made, what = work[key]
