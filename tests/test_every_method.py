@@ -14,7 +14,9 @@ import pytest
 from assay.catalogue import methods
 from assay.conformance import Report, checks, conform
 from assay.conformance.repository import oracle_file, oracles
+from assay.conformance.schemas import DataModel
 from assay.conformance.subject import Subject
+from assay.datasets import data_files
 
 ROOT = Path(__file__).parent.parent
 EXPECTED = tomllib.loads((Path(__file__).parent / "expected_checks.toml").read_text(encoding="utf-8"))
@@ -38,12 +40,18 @@ def test_the_names_of_checks_differ(slug):
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.parametrize("path", data_files(), ids=lambda path: f"{path.parent.name}")
+def test_every_data_set_has_its_licence_source_and_checksum(path):
+    for fields in tomllib.loads(path.read_text(encoding="utf-8")).values():
+        DataModel.model_validate(fields)
+
+
 def counts(slug: str, report: Report) -> dict[str, int]:
-    """What is written down for a method: checks, and oracle tests with and without the mirrors of public data."""
+    """What is written down for a method: its checks, and its oracle tests with and without those that fetch data."""
     found = oracles(oracle_file(Subject(methods()[slug], ROOT)))
     return {
         "passed": len(report.of("passed")), "excused": len(report.of("excused")),
-        "oracles": len(found), "oracles_without_mirrors": sum(not needs_mirror for needs_mirror in found.values()),
+        "oracles": len(found), "oracles_without_data": sum(not needs_mirror for needs_mirror in found.values()),
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from assay import catalogue, datasets
 from assay.catalogue import KINDS
 from assay.conformance import Check, Excused, assert_conforms, checks, conform
 from assay.conformance import study as study_checks
@@ -24,6 +25,8 @@ from assay.conformance.alike import cast, frozen, has_floats, near, same
 from assay.conformance.offline import NetworkUse, offline
 from assay.conformance.repository import oracles
 from assay.errors import DataUnavailable, MissingExtra
+from assay.runner import Plan, judge, make_record
+from assay.skeleton import write_skeleton
 from assay.study import Tier
 from skeletons import folder_of, placed
 
@@ -628,12 +631,13 @@ def label(check: Check, name: str, kind: str) -> str:
 
 
 def find(method, root: Path, wanted: str) -> Check:
-    ((name, kind),) = ((n, k) for n, k in method.kinds.items() if n in method.public[-1:])
+    name = method.public[-1]
+    kind = method.kinds[name]
     return next(check for check in checks(method, root) if label(check, name, kind) == wanted)
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: f"{broken.check}-{broken.message[:24]}")
-def test_a_broken_method_fails(tmp_path, broken):
+def test_a_broken_method_fails(tmp_path, home, broken):
     with placed(tmp_path, f"odd-{broken.kind}", broken.kind, broken.apply) as method:
         if broken.record is not None:
             write_record(method, broken.record)
@@ -664,7 +668,7 @@ def test_no_check_goes_without_a_broken_method(tmp_path):
         assert not untested
 
 
-def test_a_whole_record_passes(tmp_path):
+def test_a_whole_record_passes(tmp_path, home):
     with placed(tmp_path, "whole-law", "law") as method:
         write_record(method, {})
         results = [check.result() for check in checks(method, tmp_path) if check.name.startswith("record: ")]
@@ -672,24 +676,11 @@ def test_a_whole_record_passes(tmp_path):
 
 
 def write_record(method, changes: dict) -> None:
-    """Measure the smoke tier, write it as the runner would, and change fields: `None` removes, a dot goes inside."""
+    """Record the smoke tier as the runner does, and change fields: `None` removes one, `name.0` goes inside a list."""
     study = method.study()
-    measured = study_checks.measure_tier(study, Tier.smoke)
-    record = {
-        "schema": 1, "slug": method.slug, "study_version": method.study_version, "tier": "smoke",
-        "measured": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "command": f"assay check {method.slug}", "code": "abc",
-        "machine": {"cpu": "a processor", "cores": 2, "memory_gb": 8, "system": "Linux", "python": "3.11"},
-        "versions": {"numpy": "2.0"}, "data": [], "charts": study.charts(measured.results), "speed": None,
-        "verdicts": [verdict.to_dict() for verdict in study.verdicts(measured.results)],
-        "controls": [
-            {"claim": claim.id, "control": claim.control, "outcome": "unclear"} for claim in method.claims.values()
-        ],
-        "rows": [
-            {"dataset": row.cell.dataset, "arm": row.cell.arm, "seed": 0, "options": {}, "status": row.status,
-             "reason": row.reason, "metrics": row.metrics, "seconds": 0.1, "peak_mb": 100.0, "timing": False}
-            for row in measured.rows
-        ],
-    }
+    results = study_checks.measure_tier(study, Tier.smoke).results
+    plan = Plan(method, study, Tier.smoke, [row.cell for row in results])
+    record = json.loads(json.dumps(make_record(plan, results, judge(method, study, results))))
     for key, value in changes.items():
         name, _, index = key.partition(".")
         if index:
@@ -699,6 +690,7 @@ def write_record(method, changes: dict) -> None:
         else:
             record[name] = value
     (method.folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
+    vars(method).pop("record", None)  # it was looked for before there was one
 
 
 # the parts that checks are made of
@@ -713,15 +705,15 @@ def failing(error: Exception) -> Check:
 
 def test_a_check_passes_fails_or_is_excused_with_its_reason():
     assert Check("it", lambda: None).result().status == "passed"
-    assert failing(AssertionError("off by 2")).result() == conforming("failed", "off by 2")
-    assert failing(ZeroDivisionError()).result() == conforming("failed", "ZeroDivisionError")
-    assert failing(Excused("takes none")).result() == conforming("excused", "takes none")
-    assert failing(DataUnavailable("not here")).result() == conforming("excused", "data absent: not here")
-    assert failing(MissingExtra("no torch")).result() == conforming("excused", "package absent: no torch")
-    assert Check("it", lambda: 1 / 0, excused="why").result() == conforming("excused", "why")
+    assert failing(AssertionError("off by 2")).result() == outcome("failed", "off by 2")
+    assert failing(ZeroDivisionError()).result() == outcome("failed", "ZeroDivisionError")
+    assert failing(Excused("takes none")).result() == outcome("excused", "takes none")
+    assert failing(DataUnavailable("not here")).result() == outcome("excused", "data absent: not here")
+    assert failing(MissingExtra("no torch")).result() == outcome("excused", "package absent: no torch")
+    assert Check("it", lambda: 1 / 0, excused="why").result() == outcome("excused", "why")
 
 
-def conforming(status: str, reason: str):
+def outcome(status: str, reason: str):
     from assay.conformance import Result
 
     return Result("it", status, reason)
@@ -740,8 +732,8 @@ def test_the_number_of_checks_is_asserted(tmp_path):
 
 
 def test_an_excuse_needs_a_reason_and_is_counted(tmp_path):
-    def excuse(reason):
-        return edit("conformance.py", '"inputs": rows,', f'"inputs": rows, "excuse": {{"float32": {reason!r}}},')
+    def excuse(reason, check="float32"):
+        return edit("conformance.py", '"inputs": rows,', f'"inputs": rows, "excuse": {{{check!r}: {reason!r}}},')
 
     whole = Broken("", "function", "", excuse("integers only"))
     with placed(tmp_path / "a", "odd-function", "function", whole.apply) as method:
@@ -750,6 +742,9 @@ def test_an_excuse_needs_a_reason_and_is_counted(tmp_path):
     empty = Broken("", "function", "", excuse(""))
     with placed(tmp_path / "b", "odd-function", "function", empty.apply) as method:
         assert "has no reason" in find(method, tmp_path / "b", "card: conformance entries").result().reason
+    idle = Broken("", "function", "", excuse("why not", "flaot32"))
+    with placed(tmp_path / "c", "odd-function", "function", idle.apply) as method:
+        assert "is called 'flaot32'" in find(method, tmp_path / "c", "card: conformance entries").result().reason
 
 
 def test_nothing_reaches_the_network_inside():
@@ -810,8 +805,28 @@ def test_oracles_that_need_a_mirror_are_told_by_what_they_reach(tmp_path):
     }
 
 
-def test_third_parties_have_their_folder_checked_where_it_lies(tmp_path):
-    with placed(tmp_path, "far-law", "law") as method:
-        assert folder_of(tmp_path, "far-law") == method.folder
-        failing = [result for result in conform(method, tmp_path).of("failed")]
-    assert not failing
+def test_third_parties_have_their_own_package_checked(tmp_path, monkeypatch):
+    """A folder outside of assay, registered under the entry-point group `assay.methods`."""
+    write_skeleton(tmp_path, "structure", "far-law", "law")
+    site = tmp_path / "site"
+    site.mkdir()
+    folder_of(tmp_path, "far-law").rename(site / "far_law")
+    for path in [*site.rglob("*.*"), *(tmp_path / "tests").rglob("*.py")]:
+        text = path.read_text(encoding="utf-8")
+        for old, new in (("assay.structure.far_law", "far_law"), ("assay.structure import", "far_law import")):
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
+    info = site / "far_law-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: far-law\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[assay.methods]\nfar-law = far_law\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(site))
+    datasets.registry.cache_clear()
+    catalogue.methods.cache_clear()
+    try:
+        report = conform(catalogue.get("far-law"), tmp_path)
+    finally:
+        monkeypatch.undo()
+        datasets.registry.cache_clear()
+        catalogue.methods.cache_clear()
+    assert not report.of("failed"), str(report)
