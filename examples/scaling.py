@@ -14,7 +14,7 @@ def main() -> None:
     runs = load_dataset("tiny-lm-runs").groupby(["N", "B", "K"], as_index=False)[["tokens", "flops", "loss"]].mean()
     small = runs[runs.flops <= runs.flops.quantile(0.7)]
     large = runs.drop(small.index)
-    law = NQS(n_starts=16).fit(small[["N", "B", "K"]], small.loss)
+    law = NQS(n_starts=16, variant="standard").fit(small[["N", "B", "K"]], small.loss)
     chinchilla = ChinchillaLaw().fit(small[["N", "tokens"]].rename(columns={"tokens": "D"}), small.loss)
     for name, predicted in {
         "noisy quadratic system": law.predict(large[["N", "B", "K"]]),
