@@ -124,7 +124,7 @@ def show(slug: str) -> None:
     _print(f"[bold]Not for:[/] {escape(m.not_for)}\n")
     if record:
         _print(f"[bold]Claims[/], measured {record['measured'][:10]} at the {record['tier']} tier:")
-        _print(_claims_table(m, record["verdicts"]))
+        _print(_claims_table(m, record))
     else:
         _print(f"[bold]Claims[/], not measured yet: assay check {m.slug}")
         for claim in m.claims.values():
@@ -140,19 +140,23 @@ def _indent(text: str) -> str:
     return "\n".join("  " + line for line in text.splitlines())
 
 
-def _claims_table(m: catalogue.Method, verdicts: Sequence[dict[str, Any]]) -> Any:
+def _claims_table(m: catalogue.Method, record: dict[str, Any]) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
     table = Table("", "claim", "the paper", "measured", "verdict", "why", box=None, pad_edge=False)
-    for verdict in verdicts:
+    further = record.get("further") or {"data": [], "verdicts": []}
+    beyond = {verdict["claim"]: verdict["outcome"] for verdict in further["verdicts"]}
+    for verdict in record["verdicts"]:
         claim = m.claims.get(verdict["claim"])
         if claim is None:
             continue
-        outcome = verdict["outcome"]
+        outcome, why = verdict["outcome"], verdict["reason"]
+        if beyond.get(claim.id, outcome) != outcome:
+            why += f". With {', '.join(further['data'])} as well: {beyond[claim.id]}"
         table.add_row(
             claim.id, escape(claim.statement), escape(claim.paper), _effect(verdict),
-            f"[{COLOURS[outcome]}]{outcome}[/]", escape(verdict["reason"]),
+            f"[{COLOURS[outcome]}]{outcome}[/]", escape(why),
         )
     return table
 
@@ -282,7 +286,7 @@ def _show_report(report: Report) -> None:
     from rich.markup import escape
 
     _print(f"\n[bold]{report.method.slug}[/]  {escape(report.method.summary)}")
-    _print(_claims_table(report.method, report.record["verdicts"]))
+    _print(_claims_table(report.method, report.record))
     lost = [row for row in report.results if row.status != "measured"]
     for reason in dict.fromkeys(f"{row.cell.dataset} · {row.cell.arm}: {row.status}, {row.reason}" for row in lost):
         _print(f"  [bright_black]{escape(reason)}[/]")

@@ -73,7 +73,6 @@ class Report:
 
     method: Method
     results: Results
-    verdicts: list[Verdict]
     record: dict[str, Any]
 
 
@@ -322,8 +321,20 @@ def _on_dask_worker(task: dict[str, Any], limit_s: float) -> dict[str, Any]:
 
 def _report(made: Plan) -> Report:
     results = Results([made.kept[cell] for cell in made.cells])
-    verdicts = judge(made.method, made.study, results)
-    return Report(made.method, results, verdicts, make_record(made, results, verdicts))
+    return Report(made.method, results, make_record(made, results))
+
+
+def _at_home(results: Results) -> Results:
+    """The results as a machine without the public sets has them: the home sets decide the verdicts everywhere."""
+    return Results(
+        row if _is_home(row.cell) or row.status != "measured"
+        else replace(row, status="skipped", metrics={}, units=None, files={}, reason="no home set")
+        for row in results
+    )
+
+
+def _is_home(cell: Cell) -> bool:
+    return all(datasets.entry(name).is_home for name in cell.data or ())
 
 
 def judge(method: Method, study: Study, results: Results) -> list[Verdict]:
@@ -346,9 +357,15 @@ def control_outcomes(method: Method, study: Study, results: Results) -> list[dic
     return outcomes
 
 
-def make_record(made: Plan, results: Results, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The outcome as `record.json` keeps it."""
+def make_record(made: Plan, results: Results) -> dict[str, Any]:
+    """The outcome as `record.json` keeps it.
+
+    `verdicts` are those of the home sets, which any machine can repeat; where public sets were measured
+    as well, `further` holds what all sets together say.
+    """
     file = made.study.data_file
+    home = _at_home(results)
+    public = [name for name in _names(row.cell for row in results.measured) if not datasets.entry(name).is_home]
     with_file = "" if file is None else f" --data {file.name}"
     return _finite({
         "schema": RECORD_SCHEMA, "slug": made.method.slug, "study_version": made.method.study_version,
@@ -358,12 +375,19 @@ def make_record(made: Plan, results: Results, verdicts: Sequence[Verdict]) -> di
         "code": code_hash(made.method.package), "machine": _machine(results),
         "versions": library_versions(made.method.package),
         "data": [_data_fact(name, results) for name in _names(made.cells)],
-        "verdicts": [verdict.to_dict() for verdict in verdicts],
-        "controls": control_outcomes(made.method, made.study, results),
+        **_judged(made, home),
+        "further": {"data": public, **_judged(made, results)} if public else None,
         "rows": [_row_fact(row) for row in results],
         "charts": made.study.charts(results),
         "speed": _speed(made.method),
     })
+
+
+def _judged(made: Plan, results: Results) -> dict[str, Any]:
+    return {
+        "verdicts": [verdict.to_dict() for verdict in judge(made.method, made.study, results)],
+        "controls": control_outcomes(made.method, made.study, results),
+    }
 
 
 def _speed(method: Method) -> dict[str, Any] | None:

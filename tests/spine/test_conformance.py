@@ -25,7 +25,7 @@ from assay.conformance.alike import cast, frozen, has_floats, near, same
 from assay.conformance.offline import NetworkUse, offline
 from assay.conformance.repository import oracles
 from assay.errors import DataUnavailable, MissingExtra
-from assay.runner import Plan, judge, make_record
+from assay.runner import Plan, make_record
 from assay.skeleton import write_skeleton
 from assay.study import Tier
 from skeletons import folder_of, placed
@@ -680,7 +680,7 @@ def write_record(method, changes: dict) -> None:
     study = method.study()
     results = study_checks.measure_tier(study, Tier.smoke).results
     plan = Plan(method, study, Tier.smoke, [row.cell for row in results])
-    record = json.loads(json.dumps(make_record(plan, results, judge(method, study, results))))
+    record = json.loads(json.dumps(make_record(plan, results)))
     for key, value in changes.items():
         name, _, index = key.partition(".")
         if index:

@@ -130,7 +130,7 @@ def record(slug: str = "alpha", n_rows: int = 120) -> dict[str, Any]:
             verdict("A5", "holds", effect=0.0, n=120),
             verdict("A6", "unclear", "one of three holds", n=3, parts=parts),
         ],
-        "controls": [
+        "further": None, "controls": [
             {"claim": name, "control": "constant-confidence", "outcome": "fails"} for name in ("A1", "A2", "A3", "A6")
         ],
         "rows": rows,
@@ -310,7 +310,7 @@ def test_a_methods_page_says_it_all(site: Path) -> None:
 
 def test_a_control_that_satisfies_the_claim_is_called_out(known: dict[str, Any]) -> None:
     outcomes = {"A1": "holds", "A2": "untested"}
-    spoilt = {**record(), "controls": [
+    spoilt = {**record(), "further": None, "controls": [
         {"claim": claim, "control": "constant-confidence", "outcome": outcome} for claim, outcome in outcomes.items()]}
     judged = view_of("alpha", spoilt, ()).judged
     assert "tells nothing" in judged[0].control_words

@@ -221,3 +221,27 @@ def wait_for(test, seconds=60):
             return value
         time.sleep(0.05)
     raise TimeoutError("the awaited state did not come")
+
+
+def test_public_sets_change_no_verdict_of_the_home_sets(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    from assay import datasets, runner
+    from assay.catalogue import read_card
+    from assay.study import Cell, Results, Row, Tier
+    from tests_support import TOY
+
+    folder = TOY / "toy_method"
+    method = read_card(folder, "toy_method")
+    monkeypatch.syspath_prepend(str(TOY))
+    study = method.study()
+    entry = datasets.Dataset("public", "far away", "MIT", "public", tmp_path)
+    monkeypatch.setattr(runner, "datasets", SimpleNamespace(entry=lambda name: entry, data_hash=datasets.data_hash))
+    near = [Row(Cell("made", "good", seed, data=()), "measured", {"value": 0.7 + seed / 100}) for seed in range(4)]
+    far = [Row(Cell("public", "good", seed), "measured", {"value": 0.1 + seed / 100}) for seed in range(4)]
+    record = runner.make_record(runner.Plan(method, study, Tier.smoke, []), Results(near + far))
+    assert record["verdicts"][0]["outcome"] == "holds"
+    assert record["further"]["data"] == ["public"]
+    assert record["further"]["verdicts"][0]["outcome"] != "holds"
+    alone = runner.make_record(runner.Plan(method, study, Tier.smoke, []), Results(near))
+    assert alone["further"] is None and alone["verdicts"] == record["verdicts"]

@@ -221,6 +221,14 @@ class _SpeedModel(BaseModel):
     cases: Annotated[list[_SpeedCaseModel], Field(min_length=1)]
 
 
+class _FurtherModel(BaseModel):
+    """What the home and the public sets say together."""
+
+    data: Annotated[list[Text], Field(min_length=1)]
+    verdicts: list[_VerdictModel]
+    controls: list[_ControlModel]
+
+
 class RecordModel(BaseModel):
     """`record.json`."""
 
@@ -237,6 +245,7 @@ class RecordModel(BaseModel):
     data: list[_UsedDataModel]
     verdicts: list[_VerdictModel]
     controls: list[_ControlModel]
+    further: _FurtherModel | None
     rows: Annotated[list[_RowModel], Field(min_length=1)]
     charts: list[dict[str, Any]]
     speed: _SpeedModel | None

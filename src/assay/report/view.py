@@ -33,6 +33,8 @@ class Judged:
     claim: Claim
     verdict: Verdict
     control: str | None
+    further: Verdict | None = None
+    further_data: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -77,6 +79,11 @@ class Judged:
     def forest(self) -> Forest:
         """A line for each of `parts`."""
         return forest([(part.verdict.reason, self.claim, part.verdict) for part in self.parts])
+
+    @property
+    def differs(self) -> bool:
+        """Whether the public sets change what the home sets say."""
+        return self.further is not None and self.further.outcome is not self.outcome
 
     @property
     def control_name(self) -> str:
@@ -127,8 +134,13 @@ class MethodView:
         verdicts = {fields["claim"]: Verdict.from_dict(fields) for fields in self.record.get("verdicts", ())}
         controls = {entry["claim"]: entry["outcome"] for entry in self.record.get("controls", ())}
         missing = "the record holds no verdict on this claim" if self.recorded else "nothing was recorded yet"
+        further = self.record.get("further") or {"data": (), "verdicts": ()}
+        beyond = {fields["claim"]: Verdict.from_dict(fields) for fields in further["verdicts"]}
         return [
-            Judged(claim, verdicts.get(name) or claim.untested(missing), controls.get(name))
+            Judged(
+                claim, verdicts.get(name) or claim.untested(missing), controls.get(name), beyond.get(name),
+                tuple(further["data"]),
+            )
             for name, claim in self.method.claims.items()
         ]
 
