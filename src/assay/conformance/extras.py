@@ -26,7 +26,7 @@ EXTRA_MODULES = {
     "science": (
         "clarabel", "scs", "flint", "sympy", "mpmath", "cvxpy", "Bio", "pyrodigal", "edlib", "skfem", "ot", "pyamg",
     ),
-    "peers": ("crowdkit", "alkahest", "netcal", "probmetrics", "xgboost", "lightgbm", "ortools", "pysr"),
+    "peers": ("alkahest", "crowdkit", "numba", "probmetrics", "venn_abers"),
     "cluster": ("distributed", "dask"),
     "report": ("altair", "vl_convert", "jinja2"),
 }
