@@ -147,9 +147,9 @@ class _Run:
     def run(self, pending: list[tuple[Plan, Cell]]) -> None:
         waiting: dict[tuple, set[tuple]] = {}
         work: dict[tuple, tuple[Plan, Cell | Step]] = {}
-        what: Cell | Step
         for made, cell in pending:
-            for what in (*worker.steps_of(made.study, cell), cell):
+            wanted: list[Cell | Step] = [*worker.steps_of(made.study, cell), cell]
+            for what in wanted:
                 key = (made.method.slug, type(what).__name__, what)
                 if key in work or (isinstance(what, Step) and _is_made(made, what)):
                     continue
