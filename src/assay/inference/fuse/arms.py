@@ -2,7 +2,8 @@
 
 An arm gives every item a score. Some use labels, as references or ceilings: `best-single` knows which verifier is
 best, `best-single-5` chooses it on 5 % of the queries; `supervised` is a logistic regression cross-fitted over five
-parts of the queries, `supervised-5` one with the labels of 5 % of them, `one-domain` one with those of one domain.
+parts of the queries, `supervised-5` one with the labels of 5 % of them, `one-domain` one with those of one domain,
+and `one-domain-positive` least squares on those with no weight below zero, which carries over to other domains better.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ FUSE_ARMS: dict[str, dict[str, Any]] = {
     "fuse-spectral": {"combiner": "spectral"},
     "fuse-median": {"transformation": "median"},
     "fuse-unmerged": {"merge_blocks": False},
+    "fuse-untransformed": {"transformation": "median", "merge_blocks": False},
     "fuse-conditional": {"query_conditional": True},
     "shuffled": {},
     "shuffled-conditional": {"query_conditional": True},
 }
-PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0)
+PENALTIES = (1.0, 0.1, 0.01, 0.001, 10.0)
+"""In the order of preference: a few labelled queries are often ranked without a fault under every penalty."""
+
 N_PARTS = 5
 FEW = 0.05
 
@@ -63,13 +67,34 @@ def _all_used(scorer: Callable[[ScoreMatrix], Array]) -> Callable[..., tuple[Arr
 
 
 def _mean_z(data: ScoreMatrix) -> Array:
-    spread = np.nanstd(data.scores, axis=0)
-    z = (data.scores - np.nanmean(data.scores, axis=0)) / np.where(spread > 0, spread, 1.0)
-    return np.nanmean(z, axis=1)
+    scores = _bounded(data.scores)
+    spread = np.nanstd(scores, axis=0)
+    return _row_mean((scores - np.nanmean(scores, axis=0)) / np.where(spread > 0, spread, 1.0), 0.0)
 
 
 def _mean_rank(data: ScoreMatrix) -> Array:
-    return np.nanmean(np.column_stack([RankMap(column)(column) for column in data.scores.T]), axis=1)
+    return _row_mean(np.column_stack([RankMap(column)(column) for column in data.scores.T]), 0.5)
+
+
+def _row_mean(columns: Array, empty: float) -> Array:
+    """Mean of each row over what is there; `empty` where nothing is."""
+    known = np.isfinite(columns)
+    count = known.sum(axis=1)
+    return np.divide(np.where(known, columns, 0.0).sum(axis=1), count, out=np.full(len(columns), empty), where=count > 0)
+
+
+def _bounded(scores: Array) -> Array:
+    """Scores with the infinite ones at the ends of what is finite in their column."""
+    finite = np.isfinite(scores)
+    low, high = np.where(finite, scores, np.inf).min(axis=0), np.where(finite, scores, -np.inf).max(axis=0)
+    some = finite.any(axis=0)
+    return np.clip(scores, np.where(some, low, -1.0), np.where(some, high, 1.0))
+
+
+def _filled(scores: Array) -> Array:
+    """Bounded scores with the missing ones at the mean of their column: what models with labels are given."""
+    bounded = _bounded(scores)
+    return np.where(np.isnan(bounded), np.nanmean(bounded, axis=0), bounded)
 
 
 def _vote(data: ScoreMatrix) -> Array:
@@ -80,9 +105,10 @@ def _vote(data: ScoreMatrix) -> Array:
         return (cast_votes(data.scores, median_cuts(data.scores)) > 0).mean(axis=1)
     tops = []
     for column in data.scores.T:
+        known = np.where(np.isnan(column), -np.inf, column)
         best = np.full(data.n_queries, -np.inf)
-        np.maximum.at(best, data.groups, column)
-        top = (column >= best[data.groups]).astype(float)
+        np.maximum.at(best, data.groups, known)
+        top = (known >= best[data.groups]).astype(float)
         tops.append(top / np.bincount(data.groups, top)[data.groups])
     return np.mean(tops, axis=0)
 
@@ -110,7 +136,7 @@ def _dawid_skene(data: ScoreMatrix) -> Array:
     import pandas as pd
 
     aggregation = require("crowdkit.aggregation", extra="peers", wanted_by="fuse")
-    votes = data.votes if data.votes.shape[1] else (cast_votes(data.scores, median_cuts(data.scores)) > 0) * 1.0
+    votes = data.votes if data.votes.shape[1] else (cast_votes(data.scores, median_cuts(data.scores)) + 1) / 2
     item, worker = np.nonzero(~np.isnan(votes))
     table = pd.DataFrame({"task": item, "worker": worker, "label": votes[item, worker].astype(int)})
     fitted = aggregation.DawidSkene(n_iter=100).fit(table)
@@ -128,7 +154,7 @@ def _supervised(data: ScoreMatrix) -> Array:
     from sklearn.base import clone
     from sklearn.model_selection import GroupKFold, cross_val_predict
 
-    given = np.nan_to_num(data.votes if data.votes.shape[1] else data.features)
+    given = np.nan_to_num(data.votes) if data.votes.shape[1] else _filled(data.features)
     everything = replace(data, features=given)
     model = clone(_regression(everything, np.arange(len(given))).best_estimator_)
     parts = GroupKFold(N_PARTS)
@@ -138,7 +164,7 @@ def _supervised(data: ScoreMatrix) -> Array:
 def _few_labels(data: ScoreMatrix, seed: int, options: dict[str, Any]) -> tuple[Array, Used]:
     """Logistic regression with the labels of a share of the queries."""
     seen = _labelled(data, seed, options.get("share", FEW))
-    return _regression(data, np.flatnonzero(seen)).decision_function(np.nan_to_num(data.features)), ~seen
+    return _regression(data, np.flatnonzero(seen)).decision_function(_filled(data.features)), ~seen
 
 
 def _best_single_few(data: ScoreMatrix, seed: int, options: dict[str, Any]) -> tuple[Array, Used]:
@@ -146,7 +172,7 @@ def _best_single_few(data: ScoreMatrix, seed: int, options: dict[str, Any]) -> t
     from sklearn.metrics import roc_auc_score
 
     seen = _labelled(data, seed, options.get("share", FEW))
-    scores = np.nan_to_num(data.scores)
+    scores = _filled(data.scores)
     return scores[:, int(np.argmax([roc_auc_score(data.labels[seen], column[seen]) for column in scores.T]))], ~seen
 
 
@@ -163,23 +189,38 @@ def _labelled(data: ScoreMatrix, seed: int, share: float) -> Used:
 def _one_domain(data: ScoreMatrix, seed: int, options: dict[str, Any]) -> tuple[Array, Used]:
     """Logistic regression with the labels of one domain, judged on the others."""
     seen = data.domains == options["domain"]
-    return _regression(data, np.flatnonzero(seen)).decision_function(np.nan_to_num(data.features)), ~seen
+    return _regression(data, np.flatnonzero(seen)).decision_function(_filled(data.features)), ~seen
+
+
+def _one_domain_positive(data: ScoreMatrix, seed: int, options: dict[str, Any]) -> tuple[Array, Used]:
+    """Least squares with weights of zero or more, with the labels of one domain, judged on the others.
+
+    It knows what FUSE assumes, that verifiers are better than chance: one domain's labels can't turn them round.
+    """
+    from sklearn.linear_model import LinearRegression
+
+    seen, features = data.domains == options["domain"], _filled(data.features)
+    model = LinearRegression(positive=True).fit(features[seen], data.labels[seen])
+    return model.predict(features), ~seen
 
 
 def _regression(data: ScoreMatrix, rows: NDArray[np.intp]) -> Any:
-    """Logistic regression; penalty and standardisation are tuned for AUC over parts of the rows' queries."""
+    """Logistic regression; penalty and standardisation are tuned for AUC over parts of the rows' queries.
+
+    Of settings with equal AUC the first is taken, which is scikit-learn's default penalty on the features as they are.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, GroupKFold
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    grid = {"logisticregression__C": list(PENALTIES), "standardscaler": [StandardScaler(), "passthrough"]}
+    grid = {"logisticregression__C": list(PENALTIES), "standardscaler": ["passthrough", StandardScaler()]}
     parts = GroupKFold(min(N_PARTS, len(np.unique(data.groups[rows]))))
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     search = GridSearchCV(model, grid, cv=parts, scoring=_ranking, error_score=0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return search.fit(np.nan_to_num(data.features[rows]), data.labels[rows], groups=data.groups[rows])
+        return search.fit(_filled(data.features)[rows], data.labels[rows], groups=data.groups[rows])
 
 
 def _ranking(model: Any, features: Array, labels: NDArray[np.intp]) -> float:
@@ -193,5 +234,5 @@ ARMS: dict[str, Callable[..., tuple[Array, Used]]] = {
     "mean-z": _all_used(_mean_z), "mean-rank": _all_used(_mean_rank), "vote": _all_used(_vote),
     "best-single": _all_used(_best_single), "jaffe": _all_used(_jaffe), "dawid-skene": _all_used(_dawid_skene),
     "supervised": _all_used(_supervised), "supervised-5": _few_labels, "best-single-5": _best_single_few,
-    "one-domain": _one_domain,
+    "one-domain": _one_domain, "one-domain-positive": _one_domain_positive,
 }

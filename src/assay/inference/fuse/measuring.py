@@ -52,10 +52,10 @@ def measure_arm(cell: Cell, data: ScoreMatrix) -> Measurement:
 
 def _estimates(est: FUSE, cell: Cell, data: ScoreMatrix, given: Array) -> dict[str, float]:
     """The violation before and after, in the sample and held out, and the estimates against the truth."""
-    before, after = _held_out_violation(cell.arm, data, given, cell.seed)
+    before, after, blocks = _held_out_violation(cell.arm, data, given, cell.seed)
     metrics = {
         "violation_median": est.tci_violation_median_, "violation": est.tci_violation_,
-        "violation_median_held_out": before, "violation_held_out": after,
+        "violation_median_held_out": before, "violation_held_out": after, "blocks_held_out": float(blocks),
         "base_rate": est.base_rate_, "blocks": float(len(est.blocks_)), "identifiable": float(est.identifiable_),
     }
     if not est.query_conditional:
@@ -82,8 +82,11 @@ def _errors(sensitivity: Array, specificity: Array, votes: Array, labels: NDArra
     }
 
 
-def _held_out_violation(arm: str, data: ScoreMatrix, given: Array, seed: int) -> tuple[float, float]:
-    """V on one half of the queries, at the median cuts and at the cuts and blocks that the other half chose."""
+def _held_out_violation(arm: str, data: ScoreMatrix, given: Array, seed: int) -> tuple[float, float, int]:
+    """V on one half of the queries, at the median cuts and at the cuts and blocks that the other half chose.
+
+    The third is the number of blocks.
+    """
     rng = np.random.default_rng([seed, 3])
     first = np.isin(data.groups, rng.permutation(data.n_queries)[: data.n_queries // 2])
     with warnings.catch_warnings():
@@ -91,7 +94,8 @@ def _held_out_violation(arm: str, data: ScoreMatrix, given: Array, seed: int) ->
         est = FUSE(random_state=seed, **FUSE_ARMS[arm]).fit(given[first], groups=data.groups[first])
     other = given[~first]
     columns = est._columns(other, data.groups[~first])
-    return _violation(cast_votes(other, median_cuts(other))), _violation(cast_votes(columns, est._cut_))
+    before, after = (cast_votes(other, median_cuts(other)), cast_votes(columns, est._cut_))
+    return _violation(before), _violation(after), columns.shape[1]
 
 
 def _violation(votes: Array) -> float:

@@ -21,7 +21,7 @@ __all__ = ["STUDY", "FuseStudy"]
 HOME = ("champ", "digits-pool", "breast-cancer-pool")
 MIRRORED = ("judgebench", "bbh")
 DOMAINS = {"champ": 5, "bbh": 17}
-JUDGED = ("fuse", "shuffled", "jaffe", "mean-z")
+JUDGED = ("fuse", "shuffled", "fuse-untransformed", "jaffe", "mean-z")
 BESIDE = (
     "vote", "mean-rank", "best-single", "dawid-skene", "fuse-pseudo", "fuse-spectral", "fuse-median", "fuse-unmerged",
     "supervised",
@@ -96,7 +96,8 @@ def _set_cells(dataset: str, data: tuple[str, ...] | None = None) -> list[Cell]:
         Cell(dataset, arm, draw, data=data) for arm in ("supervised-5", "best-single-5") for draw in range(DRAWS)
     ]
     return cells + [
-        Cell(dataset, "one-domain", options={"domain": domain}, data=data) for domain in range(DOMAINS.get(dataset, 0))
+        Cell(dataset, arm, options={"domain": domain}, data=data)
+        for arm in ("one-domain", "one-domain-positive") for domain in range(DOMAINS.get(dataset, 0))
     ]
 
 
