@@ -800,3 +800,36 @@ def test_rotations_and_the_long_tail_are_what_they_say():
     assert angles.min() >= 15 and angles.max() <= 45
     counts = np.bincount(np.repeat(np.arange(5), 200)[data.long_tail(np.repeat(np.arange(5), 200))])
     assert counts[0] == 200 and counts[-1] == 2 and (np.diff(counts) < 0).all()
+
+
+# Bad input and scales found by review
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 300.0])
+def test_oracle_temperature_scaling_follows_the_scale_of_the_logits(scale):
+    logits, y = random_rows(11, n=400)
+    from assay.trust.smart.baselines import TemperatureScaling
+
+    plain = TemperatureScaling().fit(logits, y).temperature_
+    assert TemperatureScaling().fit(scale * logits, y).temperature_ == pytest.approx(scale * plain, rel=1e-3)
+
+
+def test_oracle_torch_loss_of_probabilities_is_that_of_their_logarithms():
+    torch = pytest.importorskip("torch")
+    logits, y = random_rows(12)
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        found = charbonnier_soft_ece(torch.tensor(softmax(logits, axis=1)), torch.tensor(y))
+    assert float(found) == pytest.approx(charbonnier_soft_ece(logits, y), abs=1e-9)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: SMARTCalibrator().fit(np.full((60, 3), 1e300), np.zeros(60, dtype=int)),
+    lambda: SMARTCalibrator().fit([[1.0, 2.0], [3.0]], [0, 1]),
+    lambda: SMARTCalibrator(sigma=1e-200).fit(np.eye(3), [0, 1, 2]),
+    lambda: charbonnier_soft_ece(np.eye(3) * 2, [0, 1, 2], n_bins=15.5),
+    lambda: temperature_bounds([1.0, 2.0], [0.8, 0.9, 0.7], 3),
+    lambda: temperature_bounds("a", 0.8, 3),
+])
+def test_what_cannot_be_computed_is_refused(call):
+    with pytest.raises(InputError):
+        call()

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from assay.errors import InputError, as_vector
 
-from .inputs import as_labels, as_logits, check_positive, like_input
+from .inputs import as_labels, as_logits, check_bandwidth, check_positive, like_input
 from .rows import BLOCK, HARDNESS, ValidationRows, hardness, softmax_in_place, top_two
 from .solvers import Fit, NetLoss, fit_adam, fit_lbfgs
 from .temperature_net import TemperatureNet
@@ -294,12 +294,17 @@ class SMARTCalibrator(TransformerMixin, BaseEstimator):
         return as_logits(logits, n_classes=self.n_classes_)
 
     def _check_parameters(self) -> None:
-        check_positive(sigma=self.sigma, lr=self.lr, t_min=self.t_min)
+        check_positive(lr=self.lr, t_min=self.t_min)
+        check_bandwidth(self.sigma)
         check_positive(delta=self.delta, zero_allowed=True)
         for name in ("hidden", "n_bins", "max_iter", "n_restarts"):
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        try:
+            check_random_state(self.random_state)
+        except ValueError as error:
+            raise InputError(f"random_state: {error}") from None
         _check_choice("solver", self.solver, SOLVERS)
         _check_choice("hardness", self.hardness, tuple(HARDNESS))
         if not callable(self.objective):

@@ -237,11 +237,13 @@ def reliability_points(frames: list[Any]) -> list[dict[str, float]]:
     correct = np.concatenate([units["correct"].to_numpy(dtype=float) for units in frames])
     bins = uniform_bins(confidence, BINS)
     count = np.bincount(bins, minlength=BINS)
+    # A bin of few rows says little; of a small set its bins are shown all the same, or the picture would be empty.
+    least = min(10, max(1, len(confidence) // BINS))
     level = np.bincount(bins, confidence, BINS) / np.maximum(count, 1)
     accuracy = np.bincount(bins, correct, BINS) / np.maximum(count, 1)
     return [
         {"confidence": round(float(level[b]), 3), "gap": _points(accuracy[b] - level[b]), "rows": int(count[b])}
-        for b in range(BINS) if count[b] >= 10
+        for b in range(BINS) if count[b] >= least
     ]
 
 

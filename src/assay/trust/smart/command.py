@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.errors import InputError, require
+from assay.errors import InputError
+from assay.pictures import NO_PICTURES, draw
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from assay.stats import Interval
     from assay.study import Claim, Verdict
 
 ARMS = ("none", "ts", "smart", "constant")
 LEAST_ROWS = 20
+LARGEST_SEED = 2**32 - 1
 
 
 def run(
@@ -40,22 +44,25 @@ def run(
     """Calibrate confidences: fit SMART on half of the rows, measure it on the rest beside temperature scaling.
 
     Writes table.csv (method by metric, 95 % intervals), verdict.json, calibrated.npy (probabilities of the test
-    rows), reliability.png and margin_temperature.png.
+    rows) and, where the report extra is installed, reliability.png and margin_temperature.png.
     """
     _refuse_out(out)
-    scores, y = _read_labelled(data, logits, labels)
-    test = _read_test(test_logits, test_labels, scores.shape[1])
-    converter = require("vl_convert", extra="report", wanted_by="smart (its pictures)")
+    if not 0 <= seed < LARGEST_SEED:
+        raise InputError(f"--seed must be 0 to {LARGEST_SEED - 1}, got {seed}")
     import warnings
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        scores, y = _read_labelled(data, logits, labels)
+        test = _read_test(test_logits, test_labels, scores.shape[1])
         found = _calibrate(scores, y, test, seed)
-        files = _files(found, converter)
+        files = _files(found)
     out.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (out / name).write_bytes(content)
-    _show(found, out)
+    _show(found, out, list(files))
+    for note in dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning):
+        typer.echo(f"note: {note}", err=True)
 
 
 def example(folder: Path) -> list[str]:
@@ -185,7 +192,7 @@ def _metrics(log_probs: NDArray, y: NDArray) -> dict[str, Any]:
     }
 
 
-def _files(found: dict[str, Any], converter: Any) -> dict[str, bytes]:
+def _files(found: dict[str, Any]) -> dict[str, bytes]:
     import io
 
     import numpy as np
@@ -206,8 +213,7 @@ def _files(found: dict[str, Any], converter: Any) -> dict[str, bytes]:
         "table.csv": ("\n".join(lines) + "\n").encode(),
         "verdict.json": (json.dumps(_verdict(found), indent=2) + "\n").encode(),
         "calibrated.npy": array.getvalue(),
-        "reliability.png": converter.vegalite_to_png(_on_white(reliability_chart(points)), scale=2),
-        "margin_temperature.png": converter.vegalite_to_png(_on_white(temperature_chart(curve)), scale=2),
+        **draw({"reliability": reliability_chart(points), "margin_temperature": temperature_chart(curve)}),
     }
 
 
@@ -216,9 +222,15 @@ def _verdict(found: dict[str, Any]) -> dict[str, Any]:
     fitted, tested = found["rows"]
     return {
         "claim": "S1", "outcome": str(verdict.outcome), "reason": verdict.reason, **_words(found),
-        "ece_difference": [verdict.effect, verdict.low, verdict.high], "validation_rows": fitted, "test_rows": tested,
+        # JSON has no infinity: an end of the interval that is unknown is null.
+        "ece_difference": [_finite(value) for value in (verdict.effect, verdict.low, verdict.high)],
+        "validation_rows": fitted, "test_rows": tested,
         "share_outside_margin_range": round(found["outside"], 4),
     }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _words(found: dict[str, Any]) -> dict[str, str]:
@@ -227,9 +239,15 @@ def _words(found: dict[str, Any]) -> dict[str, str]:
     return {
         "calibration": f"{_compare(-error.high, -error.low)} than temperature scaling (ECE {100 * error.estimate:+.2f} "
                        f"points [{100 * error.low:+.2f}, {100 * error.high:+.2f}])",
-        "ranking": f"{_compare(area.low, area.high)} than temperature scaling (AUROC of confidence for correctness "
-                   f"{area.estimate:+.4f} [{area.low:+.4f}, {area.high:+.4f}])",
+        "ranking": _ranking(area),
     }
+
+
+def _ranking(area: Interval) -> str:
+    if math.isnan(area.estimate):
+        return "undefined: the test rows are all right, or all wrong"
+    return (f"{_compare(area.low, area.high)} than temperature scaling (AUROC of confidence for correctness "
+            f"{area.estimate:+.4f} [{area.low:+.4f}, {area.high:+.4f}])")
 
 
 def _compare(low: float, high: float) -> str:
@@ -237,11 +255,7 @@ def _compare(low: float, high: float) -> str:
     return "better" if low > 0 else "worse" if high < 0 else "not clearly better or worse"
 
 
-def _on_white(chart: dict[str, Any]) -> dict[str, Any]:
-    return {**chart, "background": "white"}
-
-
-def _show(found: dict[str, Any], out: Path) -> None:
+def _show(found: dict[str, Any], out: Path, written: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -254,12 +268,15 @@ def _show(found: dict[str, Any], out: Path) -> None:
         table.add_row(arm, *(_cell(metric, row[metric].estimate) for metric in shown))
     console = Console()
     console.print(table)
+    note = "constant: a useless control, one confidence for all rows (a low ECE alone proves little)"
+    console.print(note, markup=False, soft_wrap=True)
     words = _words(found)
     console.print(f"calibration: {words['calibration']}", markup=False, soft_wrap=True)
     console.print(f"ranking:     {words['ranking']}", markup=False, soft_wrap=True)
     console.print(f"claim S1 on your data: {found['verdict'].outcome}", markup=False, soft_wrap=True)
-    written = "table.csv, verdict.json, calibrated.npy and two pictures"
-    console.print(f"wrote {written} into {out}", markup=False, soft_wrap=True)
+    console.print(f"wrote {', '.join(written)} into {out}", markup=False, soft_wrap=True)
+    if not any(name.endswith(".png") for name in written):
+        console.print(NO_PICTURES, markup=False, soft_wrap=True)
 
 
 def _cell(metric: str, value: float) -> str:

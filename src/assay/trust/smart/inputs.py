@@ -21,6 +21,9 @@ Array = NDArray[np.float64]
 SMALLEST_PROBABILITY = 1e-30
 # Rows of probabilities read from a file with two or three decimals add up to one only roughly.
 ROW_SUM_TOLERANCE = 0.01
+# Larger logits than this overflow in the squares and sums that are taken of them.
+LARGEST_LOGIT = 1e100
+LEAST_BANDWIDTH = 1e-9
 
 
 def as_logits(values: Any, name: str = "logits", n_classes: int | None = None) -> Array:
@@ -48,6 +51,12 @@ def as_logits(values: Any, name: str = "logits", n_classes: int | None = None) -
         )
     # In one memory layout, so that sums round alike however the rows came.
     logits = np.ascontiguousarray(errors.as_matrix(array, name), dtype=np.float64)
+    if np.abs(logits).max() > LARGEST_LOGIT:
+        row, column = (int(i) for i in np.argwhere(np.abs(logits) > LARGEST_LOGIT)[0])
+        raise InputError(
+            f"{name} must lie within {LARGEST_LOGIT:g} of zero, got {logits[row, column]:g} "
+            f"in row {row}, column {column}"
+        )
     if not are_probabilities(logits):
         return logits
     warnings.warn(f"{name} look like probabilities: their logarithm is taken", UserWarning, stacklevel=3)
@@ -111,6 +120,13 @@ def check_positive(*, zero_allowed: bool = False, **values: float) -> None:
             raise InputError(f"{name} must be {least}, got {value!r}")
 
 
+def check_bandwidth(sigma: float) -> None:
+    """`InputError` for a bandwidth of the soft bins that is no positive number, or whose square would be lost."""
+    check_positive(sigma=sigma)
+    if sigma < LEAST_BANDWIDTH:
+        raise InputError(f"sigma must be at least {LEAST_BANDWIDTH:g}, got {sigma!r}")
+
+
 def is_torch(values: Any) -> bool:
     """Whether this is a torch tensor; torch is not imported to find out."""
     torch = sys.modules.get("torch")
@@ -130,7 +146,10 @@ def _dense(values: Any, name: str) -> Any:
     array = to_numpy(values)
     if hasattr(array, "toarray"):
         raise InputError(f"{name}: sparse input is not supported, a dense array is expected")
-    array = np.asarray(array)
+    try:
+        array = np.asarray(array)
+    except ValueError:
+        raise InputError(f"{name}: rows of equal length are expected") from None
     if array.dtype.kind == "c":
         raise InputError(f"{name}: Complex data not supported, real numbers are expected")
     if array.dtype.kind == "f" and np.isnan(array).any():

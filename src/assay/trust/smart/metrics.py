@@ -68,8 +68,8 @@ def ece(probs: Any, y: Any, n_bins: int = 15, strategy: str = "uniform", norm: f
     """
     if not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
         raise InputError(f"n_bins must be a whole number of at least 1, got {n_bins!r}")
-    if not norm >= 1:
-        raise InputError(f"norm must be at least 1, got {norm!r}")
+    if not isinstance(norm, (int, float, np.number)) or not norm >= 1 or norm == np.inf:
+        raise InputError(f"norm must be a finite number of at least 1, got {norm!r}")
     if strategy not in ("uniform", "quantile"):
         raise InputError(f"strategy must be uniform or quantile, got {strategy!r}")
     confidence, correct = top_class(as_probabilities(probs), y)

@@ -21,7 +21,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .inputs import as_labels, as_logits, check_positive, is_torch
+from assay.errors import InputError
+
+from .inputs import (
+    SMALLEST_PROBABILITY,
+    are_probabilities,
+    as_labels,
+    as_logits,
+    check_bandwidth,
+    check_positive,
+    is_torch,
+    to_numpy,
+)
 
 Array = NDArray[np.float64]
 
@@ -67,7 +78,9 @@ def charbonnier_soft_ece(
     >>> round(charbonnier_soft_ece(logits, [0, 0, 0, 0, 1]), 6)  # confidence .8, accuracy .8: only delta is left
     0.001
     """
-    check_positive(n_bins=n_bins, sigma=sigma)
+    if not isinstance(n_bins, (int, np.integer)) or isinstance(n_bins, bool) or n_bins < 1:
+        raise InputError(f"n_bins must be a whole number of at least 1, got {n_bins!r}")
+    check_bandwidth(sigma)
     check_positive(delta=delta, zero_allowed=True)
     if is_torch(logits):
         return _torch_charbonnier_soft_ece(logits, y, n_bins, sigma, delta)
@@ -130,6 +143,11 @@ def _torch_charbonnier_soft_ece(logits: Any, y: Any, n_bins: int, sigma: float, 
 
     as_labels(y, as_logits(logits))
     labels = torch.as_tensor(y, device=logits.device)
+    if not logits.is_floating_point():
+        logits = logits.double()
+    # The check above has warned.
+    if are_probabilities(np.asarray(to_numpy(logits), dtype=np.float64)):
+        logits = logits.clamp_min(max(SMALLEST_PROBABILITY, torch.finfo(logits.dtype).tiny)).log()
     confidence, predicted = torch.softmax(logits, dim=1).max(dim=1)
     return torch_soft_ece(confidence, (predicted == labels).to(logits.dtype), n_bins, sigma, delta)
 

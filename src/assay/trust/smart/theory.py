@@ -51,7 +51,10 @@ def temperature_bounds(margin: ArrayLike, confidence: ArrayLike, n_classes: int)
     >>> round(lo, 6), round(hi, 6)
     (0.558111, 1.442695)
     """
-    g, p = np.broadcast_arrays(np.asarray(margin, dtype=float), np.asarray(confidence, dtype=float))
+    try:
+        g, p = np.broadcast_arrays(np.asarray(margin, dtype=float), np.asarray(confidence, dtype=float))
+    except (TypeError, ValueError):
+        raise InputError("margin and confidence must be numbers of shapes that broadcast") from None
     if not (np.isfinite(g).all() and (g >= 0).all()):
         raise InputError(f"margin must be finite and not negative, got {_first(g, ~(np.isfinite(g) & (g >= 0)))}")
     inside = (p > 0.5) & (p < 1.0)
