@@ -391,6 +391,8 @@ def test_bad_batch_questions_are_refused(fitted, N, tokens, tol, message):
         (lambda t: t.assign(K=t["K"].where(t.index != 2, np.inf)), "K must be .* got inf in row 2"),
         (lambda t: t.assign(K=t["K"].where(t.index != 2, np.nan)), "K must be .* got nan in row 2"),
         (lambda t: t.assign(N=t["N"].where(t.index != 5, 0.5)), "N must be at least 1, got 0.5 in row 5"),
+        (lambda t: t.assign(K=t["K"].where(t.index != 5, 0.5)), "K must be at least 1, got 0.5 in row 5"),
+        (lambda t: pd.concat([t, t[["N"]]], axis=1), "more than one column N"),
         (lambda t: t.iloc[:7], "at least 8 rows, got 7"),
     ],
 )
@@ -407,6 +409,11 @@ def test_bad_losses_settings_and_parameters_are_refused(small_runs):
         NQS(n_starts=2).fit(small_runs, losses)
     with pytest.raises(InputError, match="variant must be one of"):
         NQS("fancy", n_starts=2).fit(small_runs, small_runs["loss"])
+    for settings in ({"huber_delta": "x"}, {"random_state": "x"}, {"n_starts": 2.5}, {"init_weight_norm_sq": 3.0}):
+        with pytest.raises(InputError):
+            NQS(**{"n_starts": 2, **settings}).fit(small_runs, small_runs["loss"])
+    with pytest.raises(InputError, match="must hold numbers"):
+        NQS(n_starts=2).fit(small_runs, small_runs["loss"].to_numpy() + 0j)
     with pytest.raises(InputError, match="lr must be positive"):
         NQS(lr=0.0, n_starts=2).fit(small_runs, small_runs["loss"])
     for theta, message in [
@@ -414,6 +421,7 @@ def test_bad_losses_settings_and_parameters_are_refused(small_runs):
         ({**AUTHORS, "p": 1.0}, "p must be above 1"),
         ({**AUTHORS, "R": -1.0}, "must not be negative"),
         ({**AUTHORS, "q": np.nan}, "not finite: q"),
+        ({**AUTHORS, "q": "steep"}, "must hold numbers"),
     ]:
         with pytest.raises(InputError, match=message):
             nqs_risk(theta, 1e6, 64, 100)
@@ -424,6 +432,13 @@ def test_bad_losses_settings_and_parameters_are_refused(small_runs):
         nqs_risk_regularized(AUTHORS, 1e6, 64, 0)
     with pytest.raises(InputError, match="w0_sq"):
         nqs_risk_regularized(AUTHORS, 1e6, 64, 10, w0_sq=lambda N: -N)
+    with pytest.raises(InputError, match="w0_sq must be a function of N"):
+        nqs_risk_regularized(AUTHORS, 1e6, 64, 10, w0_sq=400.0)
+    with pytest.raises(InputError, match="w0_sq must return"):
+        nqs_risk_regularized(AUTHORS, [1e6, 1e7], 64, 10, w0_sq=lambda N: [1.0, 2.0, 3.0])
+    for lr in (0.0, -1.0, np.nan, "fast"):
+        with pytest.raises(InputError, match="lr must"):
+            nqs_risk(AUTHORS, 1e6, 64, 10, lr=lr)
     with pytest.raises(InputError, match="broadcast"):
         nqs_risk(AUTHORS, [1e6, 1e6], [64, 64, 64], 10)
 
@@ -534,6 +549,53 @@ def test_command_refuses_bad_input_and_leaves_nothing(tmp_path, small_runs):
     assert not (tmp_path / "out").exists()
     with pytest.raises(InputError, match=r"B must be .* got 0\.0 in row 28"):
         run_command("--data", str(tmp_path / "zero.csv"), "--out", str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("N,B,K,loss\n" + "1e4,4,100,3,77\n" * 20, "not a CSV table"),
+        ("N,B,K,loss\n" + "1e300,1e300,100,3\n" * 20, "beyond any training run"),
+        ("N,B,K,loss\n", "holds no runs"),
+        ("N,B,K,loss,filtered\n" + "1e4,4,100,3,True\n" * 20, "no runs but filtered ones"),
+    ],
+)
+def test_tables_that_would_be_misread_or_overflow_are_refused(tmp_path, text, message):
+    import assay.catalogue as catalogue
+    from assay.study import Tier
+
+    path = tmp_path / "runs.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        run_command("--data", str(path), "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    study = catalogue.get("nqs").study(path)
+    with pytest.raises(InputError):
+        list(study.cells(Tier.smoke))
+
+
+def test_a_single_run_in_its_budget_is_drawn_with_others():
+    from assay.scaling.nqs.judging import _log_ratio
+
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.uniform(0.5, 1.5, (2, 9))
+    for groups in ("aaaabbbbc", "aaaabbbcd", "abcdddddd"):
+        interval = _log_ratio(ours, theirs, np.array(list(groups)))
+        assert np.isfinite([interval.low, interval.high]).all() and interval.low < interval.estimate < interval.high
+
+
+def test_a_fit_that_takes_too_long_is_not_cheap():
+    import assay.catalogue as catalogue
+    from assay.scaling.nqs.judging import judged
+    from assay.study import Cell, Outcome, Results, Row
+
+    claim = catalogue.get("nqs").study().claims["n4"]
+    units = pd.DataFrame({"seed": range(10), "evaluations": np.linspace(100.0, 200.0, 10)})
+    rows = [Row(Cell("tiny-lm-runs", "nqs", options={"task": "cost"}), "measured", {"target": 1.0}, units)]
+    timing = Cell("tiny-lm-runs", "nqs", options={"task": "seconds"}, timing=True)
+    for seconds, outcome in ((1.0, Outcome.holds), (21.0, Outcome.fails)):
+        timed = Row(timing, "measured", {"cpu_s_median": seconds, "cpu_s_max": seconds})
+        assert judged(claim, Results([*rows, timed]), "tiny-lm-runs").outcome is outcome
 
 
 def test_study_measures_a_users_file(tmp_path):

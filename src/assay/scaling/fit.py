@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -168,8 +169,8 @@ class LossLaw(RegressorMixin, BaseEstimator):
     def _check_settings(self) -> None:
         if self.loss not in LOSSES:
             raise InputError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
-        if not self.huber_delta > 0:
-            raise InputError(f"huber_delta must be positive, got {self.huber_delta}")
+        if not (isinstance(self.huber_delta, Real) and float(self.huber_delta) > 0):
+            raise InputError(f"huber_delta must be positive, got {self.huber_delta!r}")
 
     def _least_rows(self) -> int:
         return len(self.parameters) + 1
@@ -473,9 +474,13 @@ def latin_hypercube(low: Array, high: Array, n: int, random_state: int) -> Array
     >>> np.sort((4 * points).astype(int), axis=0).T.tolist()
     [[0, 1, 2, 3], [0, 1, 2, 3]]
     """
-    if n < 1:
-        raise InputError(f"n_starts must be at least 1, got {n}")
-    sampler = qmc.LatinHypercube(len(low), rng=np.random.default_rng(random_state))
+    if not isinstance(n, Integral) or n < 1:
+        raise InputError(f"n_starts must be a whole number of at least 1, got {n!r}")
+    try:
+        rng = np.random.default_rng(random_state)
+    except (TypeError, ValueError):
+        raise InputError(f"random_state must be a whole number, not negative, got {random_state!r}") from None
+    sampler = qmc.LatinHypercube(len(low), rng=rng)
     return low + (high - low) * sampler.random(n)
 
 
@@ -519,6 +524,8 @@ def bootstrap_refits(
     list of LossLaw
     """
     check_is_fitted(law, "params_")
+    if not isinstance(n, Integral) or n < 1:
+        raise InputError(f"the number of refits must be a whole number of at least 1, got {n!r}")
     labels = np.arange(len(law.rows_)) if groups is None else np.asarray(groups)
     if labels.shape != (len(law.rows_),):
         raise InputError(f"groups must have one label for each of the {len(law.rows_)} fitted rows")
@@ -559,10 +566,15 @@ def read_columns(X: ArrayLike, columns: Sequence[str], where: str = "X") -> Arra
         missing = [name for name in columns if name not in X.columns]
         if missing:
             raise InputError(f"{where} lacks the column {missing[0]}; it needs {', '.join(columns)}")
+        repeated = [name for name in columns if (X.columns == name).sum() > 1]
+        if repeated:
+            raise InputError(f"{where} has more than one column {repeated[0]}")
         values = X[list(columns)]
         table = values.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float, copy=True)
     else:
         try:
+            if np.iscomplexobj(X):
+                raise TypeError("complex numbers have no order")
             table = np.array(X, dtype=float)
         except (TypeError, ValueError):
             raise InputError(f"{where} must hold numbers in the columns {', '.join(columns)}") from None

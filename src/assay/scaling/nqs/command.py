@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.errors import InputError, MissingExtra, require
+from assay.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,20 +75,18 @@ def example(folder: Path) -> list[str]:
 
 def _split_runs(table: pd.DataFrame, name: str, holdout: str) -> tuple[pd.DataFrame, list[str]]:
     """The runs with budgets, batch sweeps and what is fitted, and notes on what a reader should know."""
-    import numpy as np
-
     from assay.scaling.fit import read_columns
-    from assay.scaling.nqs.runs import designed
+    from assay.scaling.nqs.runs import designed, doublings, unfiltered
 
-    notes = []
-    if "filtered" in table.columns:
-        marked = table["filtered"].astype(str).str.lower() == "true"
-        notes += [f"{marked.sum()} runs marked as filtered are left out."] if marked.any() else []
-        table = table[~marked]
+    kept = unfiltered(table)
+    notes = [f"{len(table) - len(kept)} runs marked as filtered are left out."] if len(kept) < len(table) else []
+    table = kept
+    if not len(table):
+        raise InputError(f"{name} holds no runs" + (" but filtered ones" if notes else ""))
     values = read_columns(table, ["N", "B", "K", "loss"], name)
     runs = table[["N", "B", "K", "loss"]].assign(**dict(zip(("N", "B", "K", "loss"), values.T, strict=True)))
     compute = runs["N"] * runs["B"] * runs["K"]
-    runs = designed(runs, 1, np.round(np.log2(compute)).astype(int))
+    runs = designed(runs, 1, doublings(runs, name))
     if holdout == "split":
         fitted = _split_column(table, name)
     else:
@@ -179,6 +177,7 @@ def _plots(nqs: Any, runs: pd.DataFrame, notes: list[str]) -> dict[str, bytes]:
     """Measured and predicted losses over size and over batch, as specification, SVG and PNG."""
     import pandas as pd
 
+    from assay.pictures import NO_PICTURES, draw
     from assay.scaling.nqs.charts import isoflop_chart, isotoken_chart
 
     held_out = runs[~runs["fitted"]].assign(predicted=lambda r: nqs.predict(r))
@@ -192,15 +191,10 @@ def _plots(nqs: Any, runs: pd.DataFrame, notes: list[str]) -> dict[str, bytes]:
             notes.append(f"No held-out runs for the {name} plot.")
             continue
         files[f"{name}.vl.json"] = (json.dumps(chart, indent=1) + "\n").encode()
-    try:
-        vl_convert = require("vl_convert", extra="report", wanted_by="drawing the plots")
-    except MissingExtra as error:
-        notes.append(f"{str(error)[0].upper()}{str(error)[1:]}; their specifications are written.")
-        return files
-    for name in [name.removesuffix(".vl.json") for name in files]:
-        files[f"{name}.svg"] = vl_convert.vegalite_to_svg(drawn[name]).encode()
-        files[f"{name}.png"] = vl_convert.vegalite_to_png(drawn[name], scale=2)
-    return files
+    drawings = draw({name: chart for name, chart in drawn.items() if chart is not None}, ("svg", "png"))
+    if files and not drawings:
+        notes.append(f"{NO_PICTURES}; their specifications are written.")
+    return files | drawings
 
 
 def _report(

@@ -291,10 +291,11 @@ class NQS(LossLaw):
 
     def _read(self, X: ArrayLike) -> Array:
         table = read_columns(X, COLUMNS)
-        if (table[:, 0] < 1).any():
-            row = int(np.argmax(table[:, 0] < 1))
-            label = X.index[row] if isinstance(X, pd.DataFrame) else row
-            raise InputError(f"X: N must be at least 1, got {table[row, 0]:g} in row {label}")
+        for name, values in (("N", table[:, 0]), ("K", table[:, 2])):
+            if (values < 1).any():
+                row = int(np.argmax(values < 1))
+                label = X.index[row] if isinstance(X, pd.DataFrame) else row
+                raise InputError(f"X: {name} must be at least 1, got {values[row]:g} in row {label}")
         return table
 
     def _columns(self) -> tuple[str, ...]:

@@ -53,16 +53,19 @@ def _judge_ratio(
         f"{TITLES[dataset]}: mean squared log error {ours['squared'].mean():.2e} against {best['squared'].mean():.2e} "
         f"of {name} on {len(ours)} held-out {kind} runs"
         + (f"; {standard['squared'].mean():.2e} by the standard risk" if len(standard) else "")
+        + (f"; a ratio of {claim.limits['effect']:g} was looked for" if "effect" in claim.limits else "")
     )
     return claim.judge(interval, reason)
 
 
 def _log_ratio(ours: np.ndarray, theirs: np.ndarray, groups: np.ndarray) -> Interval:
     """Interval of the ratio of two means over the same runs, drawn within their group; by way of its logarithm."""
-    labels, strata = np.unique(groups, return_inverse=True)
-    for alone in np.flatnonzero(np.bincount(strata) == 1):
-        # One run shows no spread of its own: it is drawn with the neighbouring group.
-        strata[strata == alone] = alone - 1 if alone else min(1, len(labels) - 1)
+    _, strata = np.unique(groups, return_inverse=True)
+    sizes = np.bincount(strata)
+    if np.sum(sizes == 1) == 1 and len(sizes) > 1:
+        # One run shows no spread of its own: it is drawn with the smallest other group (several are drawn together).
+        alone, smallest = np.argsort(sizes, kind="stable")[:2]
+        strata[strata == alone] = smallest
     found = bootstrap(lambda i: np.log(ours[i].mean(axis=-1) / theirs[i].mean(axis=-1)), len(ours), strata=strata)
     return Interval(float(np.exp(found.estimate)), float(np.exp(found.low)), float(np.exp(found.high)), found.n)
 
@@ -88,8 +91,11 @@ def _judge_n4(claim: Claim, results: Results, dataset: str) -> Verdict:
         return Verdict(claim.id, Outcome.fails, reason, threshold=claim.threshold, n=len(counts))
     interval = bootstrap(lambda i: counts[i].mean(axis=-1), len(counts))
     seconds = results.metric("cpu_s_median", task="seconds")
-    timed = f" ({seconds[0]:.2f} s of a core)" if seconds else ""
-    return claim.judge(interval, f"{reason}, after {counts.mean():.0f} evaluations on average{timed}")
+    timed = f" ({seconds[0]:.2f} s of a core)" if len(seconds) else ""
+    reason = f"{reason}, after {counts.mean():.0f} evaluations on average{timed}"
+    if len(seconds) and seconds[0] > claim.limits["cpu_s"]:
+        return Verdict(claim.id, Outcome.fails, reason, threshold=claim.threshold, n=len(counts))
+    return claim.judge(interval, reason)
 
 
 def _judge_n5(claim: Claim, results: Results, dataset: str) -> Verdict:

@@ -73,7 +73,7 @@ def nqs_risk(
     Raises
     ------
     InputError
-        A missing or non-finite parameter, `p <= 1`, or a size that is not positive (`K` may be 0).
+        A missing or non-finite parameter, `p <= 1`, an `lr` or a size that is not positive (`K` may be 0).
 
     Notes
     -----
@@ -85,7 +85,7 @@ def nqs_risk(
     >>> print(round(nqs_risk(theta, N=64e6, B=2048, K=10_000), 4))
     2.4377
     """
-    values, rows, shape = _read_arguments(theta, N, B, K)
+    values, rows, shape = _read_arguments(theta, N, B, K, lr)
     return _shaped(np.sum(_standard_components(values, rows, lr), axis=0), shape)
 
 
@@ -118,7 +118,7 @@ def nqs_risk_regularized(
     Raises
     ------
     InputError
-        As `nqs_risk`, and if `w0_sq` returns anything but positive numbers.
+        As `nqs_risk`, and if `w0_sq` is no function or returns anything but positive numbers.
 
     Notes
     -----
@@ -131,7 +131,7 @@ def nqs_risk_regularized(
     >>> print(round(nqs_risk_regularized(theta, N=64e6, B=2048, K=10_000), 4))
     2.4799
     """
-    values, rows, shape = _read_arguments(theta, N, B, K, least_steps=1)
+    values, rows, shape = _read_arguments(theta, N, B, K, lr, least_steps=1)
     return _shaped(np.sum(_regularized_components(values, rows, lr, w0_sq), axis=0), shape)
 
 
@@ -170,7 +170,7 @@ def risk_components(
     >>> print({name: round(float(term), 4) for name, term in terms.items()})
     {'irreducible': 0.354, 'approximation': 1.9696, 'bias': 0.095, 'variance': 0.0191}
     """
-    values, rows, shape = _read_arguments(theta, N, B, K, least_steps=1 if regularized else 0)
+    values, rows, shape = _read_arguments(theta, N, B, K, lr, least_steps=1 if regularized else 0)
     terms = _regularized_components(values, rows, lr, w0_sq) if regularized else _standard_components(values, rows, lr)
     return {name: np.reshape(term, shape) for name, term in zip(COMPONENTS, terms, strict=True)}
 
@@ -356,19 +356,31 @@ def _zeta_slope(p: float, first: Array) -> Array:
 def _initial_weight_norm(N: Array, w0_sq: WeightNorm | None) -> Array:
     if w0_sq is None:
         return N * INITIAL_WEIGHT_VARIANCE
-    norm = np.broadcast_to(np.asarray(w0_sq(N), dtype=float), N.shape)
+    if not callable(w0_sq):
+        raise InputError(f"w0_sq must be a function of N, got {w0_sq!r}")
+    returned = w0_sq(N)
+    try:
+        norm = np.broadcast_to(np.asarray(returned, dtype=float), N.shape)
+    except (TypeError, ValueError):
+        norm = np.zeros(N.shape)
     if not (norm > 0).all():
         raise InputError("w0_sq must return positive numbers, one a model size")
     return norm
 
 
 def _read_arguments(
-    theta: Mapping[str, float], N: ArrayLike, B: ArrayLike, K: ArrayLike, least_steps: int = 0
+    theta: Mapping[str, float], N: ArrayLike, B: ArrayLike, K: ArrayLike, lr: float, least_steps: int = 0
 ) -> tuple[dict[str, float], Rows, tuple[int, ...]]:
     missing = [name for name in PARAMETERS if name not in theta]
     if missing:
         raise InputError(f"theta lacks {', '.join(missing)}; it needs {', '.join(PARAMETERS)}")
-    values = {name: float(theta[name]) for name in PARAMETERS}
+    try:
+        values = {name: float(theta[name]) for name in PARAMETERS}
+        step_size = float(lr)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"theta and lr must hold numbers: {error}") from None
+    if not (np.isfinite(step_size) and step_size > 0):
+        raise InputError(f"lr must be positive and finite, got {lr}")
     bad = [name for name, value in values.items() if not np.isfinite(value)]
     if bad:
         raise InputError(f"theta holds a value that is not finite: {', '.join(bad)}")
@@ -379,7 +391,7 @@ def _read_arguments(
         raise InputError(f"these parameters must not be negative (Q positive): {', '.join(negative or ['Q'])}")
     try:
         arrays = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (N, B, K)))
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InputError(f"N, B and K must be numbers of shapes that broadcast: {error}") from None
     for name, array, least in zip("NBK", arrays, (1, 0, least_steps), strict=True):
         if not (np.isfinite(array) & (array >= least)).all() or (name == "B" and (array == 0).any()):

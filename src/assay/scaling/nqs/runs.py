@@ -13,6 +13,7 @@ Each reader returns a frame with one row a configuration:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,9 +27,11 @@ from assay.scaling.fit import read_columns, split_by_compute
 HOME, PUBLIC, SLICE, FILE = "tiny-lm-runs", "nqs-runs", "nqs-smoke-runs", "file"
 TITLES = {HOME: "our tiny-LM runs", PUBLIC: "the authors' runs", SLICE: "a slice of our runs", FILE: "your file"}
 HELD_OUT_ABOVE = 0.7  # quantile of compute
+LEAST_FITTED = 8  # configurations, one more than the law has parameters
 SEQ_LEN = {HOME: 128, SLICE: 128, PUBLIC: 128}
 OWN_INITIAL_NORM = (HOME, SLICE)  # sets whose models' initial weights are `tiny_weight_norm_sq`
 LONG_SEQ_LEN = 2048
+MOST_DOUBLINGS = 300  # of N * B * K in a user's table: 10**90, far beyond any run and far from overflow
 
 
 def read_runs(table: pd.DataFrame, dataset: str, subset: str = "") -> pd.DataFrame:
@@ -105,12 +108,34 @@ def scan_bench_runs(table: pd.DataFrame) -> pd.DataFrame:
 
 def user_runs(table: pd.DataFrame, where: str = "the file") -> pd.DataFrame:
     """A user's table with N, B, K and loss: budgets to the nearest doubling, the largest ones held out."""
-    values = pd.DataFrame(read_columns(table, ["N", "B", "K", "loss"], where), columns=["N", "B", "K", "loss"])
-    mean = values.groupby(["N", "B", "K"], as_index=False)["loss"].mean()
+    table = unfiltered(table)
+    columns = ["N", "B", "K", "loss"]
+    values = pd.DataFrame(read_columns(table, columns, where), columns=columns, index=table.index)
+    values["level"] = doublings(values, where)
+    mean = values.groupby(["N", "B", "K", "level"], as_index=False)["loss"].mean()
     if len(mean) < 12:
         raise InputError(f"{where}: {len(mean)} configurations, at least 12 are needed to fit and to hold out")
-    levels = np.round(np.log2(mean["N"] * mean["B"] * mean["K"])).astype(int)
-    return _held_out_by_budget(designed(mean, 1, levels - levels.min()))
+    runs = _held_out_by_budget(designed(mean, 1, mean["level"] - mean["level"].min()))
+    if runs["fitted"].sum() < LEAST_FITTED:
+        raise InputError(
+            f"{where}: {runs['fitted'].sum()} configurations lie below the {HELD_OUT_ABOVE} quantile of compute, "
+            f"at least {LEAST_FITTED} are needed there to fit"
+        )
+    return runs
+
+
+def unfiltered(table: pd.DataFrame) -> pd.DataFrame:
+    """A user's rows without those that a column `filtered` marks as true."""
+    return table[table["filtered"].astype(str).str.lower() != "true"] if "filtered" in table.columns else table
+
+
+def doublings(runs: pd.DataFrame, where: str) -> pd.Series:
+    """The nearest power of two to N * B * K, as its exponent; `InputError` where the product overflows."""
+    exponents = np.log2(runs["N"]) + np.log2(runs["B"]) + np.log2(runs["K"])
+    if (exponents > MOST_DOUBLINGS).any():
+        row = exponents.idxmax()
+        raise InputError(f"{where}: N * B * K is beyond any training run (2^{exponents[row]:.0f}) in row {row}")
+    return exponents.round().astype(int)
 
 
 def designed(table: pd.DataFrame, seq_len: int, budget: pd.Series) -> pd.DataFrame:
@@ -151,6 +176,13 @@ def read_user_file(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
-        return pd.read_csv(path)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        with warnings.catch_warnings():
+            # Rows longer than the header would otherwise shift by a column, or lose their end.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(path, index_col=False)
+    except OSError as error:
+        raise InputError(f"{path}: can't be read ({error.strerror})") from None
+    except (
+        pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError, UnicodeDecodeError, OverflowError
+    ) as error:
         raise InputError(f"{path}: not a CSV table with a header ({' '.join(str(error).split())})") from None

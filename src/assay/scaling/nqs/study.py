@@ -46,6 +46,7 @@ class NQSStudy(Study):
     def cells(self, tier: Tier) -> Iterable[Cell]:
         effort = EFFORT[tier]._asdict()
         if self.data_file is not None:
+            _user_runs(self.data_file)  # a file that can't be measured is refused before any cell
             yield from _main_cells(FILE, effort, ())
             return
         if tier is Tier.smoke:
@@ -74,8 +75,12 @@ class NQSStudy(Study):
         if cell.dataset == FILE:
             if self.data_file is None:
                 raise InputError("this cell needs a user's file")
-            return user_runs(read_user_file(self.data_file), self.data_file.name)
+            return _user_runs(self.data_file)
         return read_runs(load_dataset(cell.dataset), cell.dataset, cell.options.get("subset", ""))
+
+
+def _user_runs(path: Path) -> pd.DataFrame:
+    return user_runs(read_user_file(path), path.name)
 
 
 def _main_cells(
