@@ -13,6 +13,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from assay.catalogue import get
 from assay.cli import main
 from assay.datasets import entry, load_dataset, local_file
 from assay.errors import DataUnavailable, InputError
@@ -44,9 +45,9 @@ from assay.inference.fuse.moments import (
 from assay.inference.fuse.planted import planted_blocks
 from assay.inference.fuse.ranks import RankMap, ranks_within
 from assay.inference.fuse.spectral import FLOOR, invert_moments, log_odds, rank_one_completion, skewness_ratio
-from assay.inference.fuse.verdicts import auc_difference, hits_difference
+from assay.inference.fuse.verdicts import Judge, auc_difference, hits_difference
 from assay.inference.pools import breast_cancer_pool, digits_pool
-from assay.study import Cell, Row
+from assay.study import Cell, Results, Row
 
 BALANCE = -0.4
 PSI = np.array([0.8, 0.7, 0.65, 0.9, 0.6])
@@ -594,6 +595,7 @@ def test_bad_scores_are_refused(message):
         ({"n_bootstrap": 3}, "needs n_bootstrap of at least"),
         ({"query_conditional": True}, "needs groups"),
         ({"transformation": "none"}, "needs votes of two values"),
+        ({"random_state": -1}, "random_state: Seed must be"),
     ],
 )
 def test_bad_parameters_are_refused(parameters, message):
@@ -607,6 +609,8 @@ def test_bad_groups_are_refused():
         fitted(scores, np.arange(299))
     with pytest.raises(InputError, match="NaN in row 7"):
         fitted(scores, np.where(np.arange(300) == 7, np.nan, 1.0))
+    with pytest.raises(InputError, match="NaT in row 2"):
+        select_per_query([1.0, 2.0, 3.0], np.array(["2026-01-01", "2026-01-02", "NaT"], dtype="datetime64[D]"))
     with pytest.raises(InputError, match="never differs inside a query"):
         fitted(scores, np.arange(300), query_conditional=True)
     with pytest.raises(InputError, match="3 features"):
@@ -695,6 +699,19 @@ def test_command_writes_its_tables(table, tmp_path, capsys):
     assert comparison.loc["fuse", "auc"] > comparison.loc["judge_e", "auc"]
 
 
+@pytest.mark.parametrize("cells", [("",), ("inf",), ("-inf",), ("",) * 5, ("inf", "-inf", "")])
+def test_command_compares_scores_with_gaps_and_infinities(table, tmp_path, capsys, cells):
+    frame = pd.read_csv(table, dtype=str)
+    frame.loc[3, [f"judge_{name}" for name in "abcde"[: len(cells)]]] = list(cells)
+    frame.rename(columns={"judge_b": "[/judge]"}).assign(n_chars=5).to_csv(table, index=False)
+    given = ("--data", table, "--query", "query_id", "--label", "correct", "--covariate", "n_chars")
+    code, printed, error = _run(capsys, *given, "--out", tmp_path / "out")
+    assert code == 0 and not error, error
+    assert "[/judge]" in printed
+    comparison = pd.read_csv(tmp_path / "out" / "comparison.csv").set_index("arm")
+    assert comparison.loc[["fuse", "mean-z", "mean-rank", "vote", "jaffe"], "auc"].between(0.7, 1).all()
+
+
 def test_command_never_fits_on_labels(table, tmp_path, capsys):
     given = ("--data", table, "--query", "query_id", "--verifiers", "judge_a,judge_b,judge_c,judge_d,judge_e")
     for name, label in (("with", ("--label", "correct")), ("without", ())):
@@ -712,6 +729,8 @@ def test_command_never_fits_on_labels(table, tmp_path, capsys):
         (None, ("--verifiers", "judge_a,judge_b"), "three verifiers needed"),
         (None, ("--query-conditional",), "--query-conditional needs --query"),
         (None, ("--transformation", "mean"), "transformation must be one of"),
+        (None, ("--query", "query_id", "--seed", "-1"), "random_state: Seed must be"),
+        (None, ("--label", "correct", "--verifiers", "judge_a,judge_b,correct"), "column correct is named twice"),
     ],
 )
 def test_command_refuses_with_one_line(table, tmp_path, capsys, change, words, message):
@@ -740,6 +759,14 @@ def test_command_refuses_files_that_are_no_tables(tmp_path, capsys):
 # The study
 
 
+def test_check_refuses_a_file_that_it_cannot_use(table, capsys):
+    frame = pd.read_csv(table, dtype=str)
+    for column, value, message in (("judge_a", "high", "row 1, column judge_a"), ("correct", "1", "one value only")):
+        frame.assign(**{column: value}).to_csv(table, index=False)
+        assert main(["check", "fuse", "--data", str(table)]) == 2
+        error = capsys.readouterr().err
+        assert message in error and len(error.strip().splitlines()) == 1
+
 def test_auc_difference_is_scikit_learns():
     scores, labels = draw_scores(600)
     groups = np.repeat(np.arange(120), 5)
@@ -757,6 +784,41 @@ def test_auc_difference_is_scikit_learns():
 def _row(judged, scores):
     units = pd.DataFrame({"query": judged.groups, "label": judged.labels, "score": scores, "used": True})
     return Row(Cell("file", "x", data=()), "measured", {}, units)
+
+
+def _transformation_verdict(blocks, plain):
+    """C2 where FUSE ranks well and Jaffe's estimator badly; `plain` is the noise of FUSE without transformation."""
+    claims = get("fuse").claims
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(200), 5)
+    labels = (rng.random(1000) < 0.4).astype(int)
+    judged = from_scores(np.zeros((1000, 3)), labels, groups)
+    told = {"violation": 0.1, "violation_median": 0.3, "violation_held_out": 0.1, "violation_median_held_out": 0.3,
+            "blocks": float(blocks), "blocks_held_out": 5.0}
+    rows = []
+    for name in ("digits-pool", "breast-cancer-pool"):
+        for arm, noise in (("fuse", 0.5), ("jaffe", 2.0), ("fuse-untransformed", plain)):
+            units = _row(judged, labels + noise * rng.normal(size=1000)).units
+            rows.append(Row(Cell(name, arm, data=()), "measured", told if arm == "fuse" else {}, units))
+    return Judge({"C2": claims["C2"]})(Results(rows))[0].outcome.value
+
+
+def test_transformation_must_gain_by_itself():
+    assert _transformation_verdict(blocks=5, plain=1.0) == "holds"
+    assert _transformation_verdict(blocks=5, plain=0.3) == "fails"
+    assert _transformation_verdict(blocks=3, plain=1.0) == "untested"
+
+
+def test_a_home_set_that_is_not_there_is_missed():
+    claims = get("fuse").claims
+    rng, labels = np.random.default_rng(0), np.tile([0, 1, 0], 100)
+    judged = from_scores(np.zeros((300, 3)), labels, np.arange(300) // 3)
+    rows = [
+        Row(Cell(name, arm, data=()), "measured", {}, _row(judged, labels + noise * rng.normal(size=300)).units)
+        for name in ("digits-pool", "breast-cancer-pool") for arm, noise in (("fuse", 0.5), ("mean-z", 2.0))
+    ]
+    assert Judge({"C3": claims["C3"]})(Results(rows))[0].outcome.value == "holds"
+    rows += [Row(Cell("champ", arm, data=()), "skipped", {}, reason="no network") for arm in ("fuse", "mean-z")]
+    assert Judge({"C3": claims["C3"]})(Results(rows))[0].outcome.value == "untested"
 
 
 def test_label_free_arms_do_not_look_at_labels():

@@ -79,8 +79,8 @@ def _mean_rank(data: ScoreMatrix) -> Array:
 def _row_mean(columns: Array, empty: float) -> Array:
     """Mean of each row over what is there; `empty` where nothing is."""
     known = np.isfinite(columns)
-    count = known.sum(axis=1)
-    return np.divide(np.where(known, columns, 0.0).sum(axis=1), count, out=np.full(len(columns), empty), where=count > 0)
+    total, count = np.where(known, columns, 0.0).sum(axis=1), known.sum(axis=1)
+    return np.divide(total, count, out=np.full(len(columns), empty), where=count > 0)
 
 
 def _bounded(scores: Array) -> Array:

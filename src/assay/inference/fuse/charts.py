@@ -13,8 +13,8 @@ from assay.study import Results, Row
 __all__ = ["charts"]
 
 ORDER = (
-    "fuse", "fuse-conditional", "fuse-pseudo", "fuse-spectral", "fuse-median", "fuse-unmerged", "jaffe",
-    "dawid-skene", "vote", "mean-z", "mean-rank", "best-single-5", "best-single", "supervised-5", "supervised",
+    "fuse", "fuse-conditional", "fuse-pseudo", "fuse-spectral", "fuse-median", "fuse-unmerged", "fuse-untransformed",
+    "jaffe", "dawid-skene", "vote", "mean-z", "mean-rank", "best-single-5", "best-single", "supervised-5", "supervised",
 )
 KINDS = {
     "best-single-5": "few labels", "supervised-5": "few labels", "best-single": "all labels",

@@ -140,6 +140,8 @@ def _rank_correlation(scores: Any, covariate: Any) -> float:
     from scipy.stats import spearmanr
 
     known = ~np.isnan(scores) & ~np.isnan(covariate)
+    if any(len(np.unique(values[known])) < 2 for values in (scores, covariate)):
+        return np.nan
     return float(spearmanr(scores[known], covariate[known]).statistic)
 
 
@@ -200,6 +202,7 @@ def _write(out: Path, frames: dict[str, pd.DataFrame]) -> None:
 
 def _print(est: Any, table: ScoreTable, frames: dict[str, pd.DataFrame], notes: list[str], out: Path) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -208,15 +211,16 @@ def _print(est: Any, table: ScoreTable, frames: dict[str, pd.DataFrame], notes: 
         shown.add_column(heading)
     for row in frames["verifiers.csv"].head(len(table.names)).itertuples():
         shown.add_row(
-            row.verifier, f"{row.sensitivity:.2f}", f"{row.specificity:.2f}", f"{row.weight:.2f}", str(int(row.block))
+            escape(row.verifier), f"{row.sensitivity:.2f}", f"{row.specificity:.2f}", f"{row.weight:.2f}",
+            str(int(row.block)),
         )
     console.print(shown)
     if "comparison.csv" in frames:
         for row in frames["comparison.csv"].to_dict("records"):
             hits = f", best of N {row['best_of_n']:.3f}" if "best_of_n" in row else ""
-            console.print(f"{row['arm']}: AUC {row['auc']:.3f}{hits}", highlight=False)
+            console.print(f"{row['arm']}: AUC {row['auc']:.3f}{hits}", highlight=False, markup=False)
     for note in [*notes, *est.doubts_]:
-        console.print(f"note: {note}", highlight=False)
+        console.print(f"note: {note}", highlight=False, markup=False)
     if est.doubts_:
         console.print("The data contradict the model: don't quote the accuracies without these notes.")
-    console.print(f"written to {out}")
+    console.print(f"written to {out}", markup=False)

@@ -14,6 +14,7 @@ You have n candidate answers, each scored by M judges or reward models, and no l
 from __future__ import annotations
 
 import warnings
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -189,9 +190,9 @@ class JaffeSpectral(_LabelFreeScorer):
         return log_odds(votes[:, self._kept_], self._verifiers_)
 
     def _cuts(self, scores: Array) -> Array:
-        if self.threshold == "median":
+        if isinstance(self.threshold, str) and self.threshold == "median":
             return median_cuts(scores)
-        if isinstance(self.threshold, str) or not np.isfinite(self.threshold):
+        if not isinstance(self.threshold, Real) or not np.isfinite(self.threshold):
             raise InputError(f"threshold must be 'median' or a finite number, got {self.threshold!r}")
         return np.full(scores.shape[1], float(self.threshold))
 
@@ -320,7 +321,7 @@ class FUSE(_LabelFreeScorer):
         self._kept_ = self._varying(scores)
         ranks = self._fit_ranks(scores[:, self._kept_], codes)
         _refuse_rare_pairs(ranks, self._kept_)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = self._seed()
         stage, plain = self._fit_stages(ranks, codes, seed)
         self._fit_verifiers(stage, plain, ranks)
         self._fit_combination(stage)
@@ -340,6 +341,12 @@ class FUSE(_LabelFreeScorer):
         if self.query_conditional and codes is None:
             raise InputError("query_conditional=True needs groups: the query of each item")
         return self._panel_.columns(self._rank(scores, codes))
+
+    def _seed(self) -> int:
+        try:
+            return int(check_random_state(self.random_state).randint(2**31 - 1))
+        except ValueError as error:
+            raise InputError(f"random_state: {error}") from None
 
     def _check_parameters(self) -> None:
         allowed = {"transformation": ("tci", "median", "none"), "combiner": ("moment", "pseudo", "spectral")}
@@ -465,6 +472,9 @@ def _varies(columns: Array) -> NDArray[np.bool_]:
 def _refuse_rare_pairs(columns: Array, names: NDArray[np.intp]) -> None:
     seen = (~np.isnan(columns)).astype(float)
     common = seen.T @ seen
+    if (rare := np.diag(common) < MIN_COMMON).any():
+        j = int(np.argmax(rare))
+        raise InputError(f"verifier column {names[j]} has {int(common[j, j])} scores, at least {MIN_COMMON} needed")
     if common.min() < MIN_COMMON:
         i, j = np.unravel_index(common.argmin(), common.shape)
         raise InputError(

@@ -54,6 +54,8 @@ def read_scores(
         if name not in table.columns:
             columns = [str(column) for column in table.columns]
             raise InputError(f"{path.name} has no column {name}{nearest(name, columns)}; it has {', '.join(columns)}")
+    if twice := [name for name in [*named, *chosen] if [*named, *chosen].count(name) > 1]:
+        raise InputError(f"column {twice[0]} is named twice: verifiers, query, label and covariate must differ")
     if not chosen:
         raise InputError(f"{path.name} has no column left for verifiers")
     return ScoreTable(

@@ -163,6 +163,8 @@ def read_file(path: Path) -> ScoreMatrix:
     table = read_scores(path, query="query_id", label="correct")
     if table.labels is None or table.groups is None:
         raise InputError(f"{path.name}: the columns query_id and correct are both needed to measure claims")
+    if table.labels.min() == table.labels.max():
+        raise InputError(f"{path.name}: column correct holds one value only: right and wrong items are needed")
     return from_scores(table.scores, table.labels, table.groups)
 
 

@@ -94,8 +94,8 @@ def _held_out_violation(arm: str, data: ScoreMatrix, given: Array, seed: int) ->
         est = FUSE(random_state=seed, **FUSE_ARMS[arm]).fit(given[first], groups=data.groups[first])
     other = given[~first]
     columns = est._columns(other, data.groups[~first])
-    before, after = (cast_votes(other, median_cuts(other)), cast_votes(columns, est._cut_))
-    return _violation(before), _violation(after), columns.shape[1]
+    before = _violation(cast_votes(other, median_cuts(other)))
+    return before, _violation(cast_votes(columns, est._cut_)), columns.shape[1]
 
 
 def _violation(votes: Array) -> float:

@@ -75,6 +75,8 @@ def best_of_n_hits(scores: ArrayLike, labels: ArrayLike, groups: ArrayLike) -> N
     values = as_vector(scores, "scores")
     right = as_labels(labels, "labels", length=len(values), n_classes=2)
     codes = group_codes(groups, len(values))
+    if not len(values):
+        raise InputError("there are no items: the share of right choices has no value")
     best = np.full(codes.max() + 1, -np.inf)
     np.maximum.at(best, codes, values)
     top = (values >= best[codes]).astype(float)
@@ -88,8 +90,9 @@ def group_codes(groups: ArrayLike | None, length: int, *, by_name: bool = False)
     names = np.asarray(groups)
     if names.ndim != 1 or len(names) != length:
         raise InputError(f"groups must name one query for each of the {length} items, got shape {names.shape}")
-    if names.dtype.kind == "f" and np.isnan(names).any():
-        raise InputError(f"groups must name a query for every item, got NaN in row {int(np.argmax(np.isnan(names)))}")
+    if names.dtype.kind in "fcmM" and (unknown := np.isnan(names)).any():
+        unknown_name, row = "NaT" if names.dtype.kind in "mM" else "NaN", int(np.argmax(unknown))
+        raise InputError(f"groups must name a query for every item, got {unknown_name} in row {row}")
     if names.dtype.kind == "O":
         missing = [row for row, name in enumerate(names) if name is None or name != name]
         if missing:

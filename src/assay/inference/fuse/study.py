@@ -43,6 +43,7 @@ class FuseStudy(Study):
 
     def cells(self, tier: Tier) -> Iterable[Cell]:
         if self.data_file is not None:
+            read_file(self.data_file)  # a file that can't be used is refused here, and not cell by cell
             return _set_cells("file", data=())
         if tier is Tier.smoke:
             cells = [*_cells("champ-smoke", (*JUDGED, "vote")), *_cells("breast-cancer-pool", JUDGED)]
