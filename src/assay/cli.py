@@ -296,7 +296,7 @@ def _keep(report: Report, record: bool, own_data: bool) -> None:
     """Keep the record where the report looks; in the method's folder too when asked to."""
     from assay.store import home
 
-    text = json.dumps(report.record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = record_text(report.record)
     slug = report.method.slug
     _write(home() / "records" / (f"{slug}-own-data.json" if own_data else f"{slug}.json"), text)
     if record:
@@ -305,6 +305,20 @@ def _keep(report: Report, record: bool, own_data: bool) -> None:
             print(f"{slug}: the record of the {before} tier stays; a lower tier does not replace it", file=sys.stderr)
         else:
             _write(report.method.folder / "record.json", text)
+
+
+def record_text(record: dict[str, Any]) -> str:
+    """A record as JSON with one entry of a list a line: small, and a change shows as the lines it changes."""
+
+    def compact(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+    def field(value: Any) -> str:
+        if isinstance(value, list) and value:
+            return "[\n  " + ",\n  ".join(compact(entry) for entry in value) + "\n ]"
+        return compact(value)
+
+    return "{\n " + ",\n ".join(f"{compact(name)}: {field(value)}" for name, value in record.items()) + "\n}\n"
 
 
 def _write(path: Path, text: str) -> None:

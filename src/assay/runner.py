@@ -433,7 +433,7 @@ def _row_fact(row: Row) -> dict[str, Any]:
     }
 
 
-def _round(value: float, digits: int = 7) -> float:
+def _round(value: float, digits: int = 5) -> float:
     return float(f"{value:.{digits}g}") if math.isfinite(value) else value
 
 
