@@ -72,8 +72,7 @@ def round_and_project(p: Polynomial) -> list[tuple[Fraction, Polynomial]] | None
 def proves_within(arm: str, p: Polynomial, seconds: float) -> bool | None:
     """What a peer says in a process of its own: True, False, or None when it did not answer in time.
 
-    The seconds are CPU time on one thread, so that a busy machine does not decide; four times as much by the clock is
-    a guard.
+    The seconds are CPU time on one thread, so that a busy machine does not decide; the clock is only a guard.
     """
     terms = [[m, str(c)] for m, c in p.terms.items()]
     request = json.dumps({"arm": arm, "gens": p.gens, "terms": terms, "seconds": seconds})
@@ -82,7 +81,7 @@ def proves_within(arm: str, p: Polynomial, seconds: float) -> bool | None:
     code = f"import sys; sys.path.insert(0, {root!r}); from {module} import _answer; _answer()"
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code], input=request, capture_output=True, text=True, timeout=4 * seconds,
+            [sys.executable, "-c", code], input=request, capture_output=True, text=True, timeout=clock_guard(seconds),
             check=False, env={**os.environ, "RAYON_NUM_THREADS": "1"},
         )
     except subprocess.TimeoutExpired:
@@ -92,6 +91,11 @@ def proves_within(arm: str, p: Polynomial, seconds: float) -> bool | None:
     if done.returncode:
         raise RuntimeError(f"{arm}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'no answer'}")
     return done.stdout.strip().endswith("True")
+
+
+def clock_guard(seconds: float) -> float:
+    """Seconds by the clock after which a peer with that much CPU time is given up."""
+    return 120.0 + 10 * seconds
 
 
 def _answer() -> None:

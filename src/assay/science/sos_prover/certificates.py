@@ -22,6 +22,7 @@ from assay.science.sos_prover.polynomials import Polynomial, weighted_square_sum
 __all__ = ["FORMAT", "Certificate", "ConstraintSquares"]
 
 FORMAT = "assay sum-of-squares certificate 1"
+MAX_EXPONENT = 10_000
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,9 @@ class Certificate:
         return max([*sizes, *(q.bits for _, squares in groups for q in squares)], default=0)
 
     def verify(self) -> bool:
-        """Whether the identity holds exactly and every weight and the multiplier are positive."""
+        """Whether the identity holds exactly, every weight and the multiplier are positive, and `kind` says so."""
+        if not self._is_of_its_kind():
+            return False
         weights = [*self.weights, *(w for part in self.constraint_squares for w in part.weights)]
         if any(w <= 0 for w in weights) or not _is_positive(self.multiplier):
             return False
@@ -96,6 +99,13 @@ class Certificate:
         for part in self.constraint_squares:
             total = total + part.constraint * weighted_square_sum(part.weights, part.squares, self.gens)
         return dict(total.terms) == dict((self.multiplier * self.p).terms)
+
+    def _is_of_its_kind(self) -> bool:
+        """Only a ratio has a multiplier other than 1, and only a Putinar identity has constraints."""
+        plain = dict(self.multiplier.terms) == {(0,) * len(self.gens): 1}
+        constrained = bool(self.constraint_squares)
+        kinds = {"sos": plain and not constrained, "ratio": not constrained, "putinar": plain and constrained}
+        return kinds.get(self.kind, False)
 
     def __str__(self) -> str:
         left = str(self.p) if self.kind != "ratio" else f"({self.multiplier})*({self.p})"
@@ -121,10 +131,10 @@ class Certificate:
     def from_json(cls, text: str) -> Certificate:
         """Read what `to_json` wrote; anything else is an `InputError`. Nothing is verified."""
         try:
-            fields = json.loads(text)
+            fields = json.loads(text, object_pairs_hook=_fields)
             if not isinstance(fields, Mapping) or fields.get("format") != FORMAT:
                 raise InputError(f"no certificate: expected a JSON object with format {FORMAT!r}")
-            gens = tuple(map(str, fields["gens"]))
+            gens = _gens_in(fields["gens"])
             weights, squares = _squares_in(fields["squares"], gens)
             parts = tuple(
                 ConstraintSquares(_terms_in(part["g"], gens), *_squares_in(part["squares"], gens))
@@ -134,7 +144,7 @@ class Certificate:
                 _terms_in(fields["p"], gens), gens, weights, squares, _terms_in(fields["multiplier"], gens), parts,
                 str(fields["kind"]), int(fields.get("basis_size", 0)),
             )
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"no certificate: {type(error).__name__} {error}") from None
@@ -171,21 +181,36 @@ def _is_positive(multiplier: Polynomial) -> bool:
     )
 
 
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise InputError("no certificate: a field is given twice")
+    return dict(pairs)
+
+
+def _gens_in(gens: Any) -> tuple[str, ...]:
+    named = isinstance(gens, list) and all(isinstance(name, str) and name.isidentifier() for name in gens)
+    if not named or len(set(gens)) != len(gens):
+        raise InputError("no certificate: gens must be a list of different names")
+    return tuple(gens)
+
+
 def _terms_out(p: Polynomial) -> list[list[Any]]:
     return [[list(m), str(c)] for m, c in p.terms.items()]
 
 
 def _terms_in(terms: Sequence[Sequence[Any]], gens: tuple[str, ...]) -> Polynomial:
-    read = {tuple(int(e) for e in m): _number(c) for m, c in terms}
-    if any(len(m) != len(gens) or min(m, default=0) < 0 for m in read):
-        raise InputError(f"no certificate: exponents must be {len(gens)} whole numbers")
+    read = {tuple(m): _number(c) for m, c in terms}
+    if any(len(m) != len(gens) or not all(type(e) is int and 0 <= e <= MAX_EXPONENT for e in m) for m in read):
+        raise InputError(f"no certificate: exponents must be {len(gens)} whole numbers up to {MAX_EXPONENT}")
+    if len(read) != len(terms):
+        raise InputError("no certificate: a monomial is given twice")
     return Polynomial(gens, {m: c for m, c in read.items() if c})
 
 
 def _number(text: Any) -> Fraction:
-    if not re.fullmatch(r"-?\d+(/\d+)?", str(text)):
+    if not isinstance(text, str) or not re.fullmatch(r"-?[0-9]+(/0*[1-9][0-9]*)?", text):
         raise InputError(f"no certificate: {str(text)[:40]!r} is no fraction")
-    return Fraction(str(text))
+    return Fraction(text)
 
 
 def _squares_out(weights: Sequence[Fraction], squares: Sequence[Polynomial]) -> list[dict[str, Any]]:
@@ -206,13 +231,18 @@ def _plain_sum(cert: Certificate) -> str:
 def _identifier(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise InputError(f"a theorem can't be called {name!r}: letters, digits and underscores are expected")
+    if RESERVED.fullmatch(name):
+        raise InputError(f"a theorem can't be called {name!r}: Lean or Coq uses the word itself")
     return name
 
 
 RESERVED = re.compile(
-    "R|IZR|Rle|Rlt|Prop|Set|Type|as|at|by|by_cases|cofix|do|else|end|exists|fix|for|forall|fun|have|if|in|let|match|mod"
-    "|obtain|rcases|return|show|then|using|where|with"
+    "R|IZR|Rle|Rlt|Prop|Set|Type|SProp|Sort|as|at|axiom|by|by_cases|calc|class|cofix|def|do|else|end|example|exists|fix"
+    "|for|forall|from|fun|have|if|import|in|inductive|instance|lemma|let|macro|match|mod|mutual|namespace|notation"
+    "|obtain|open|private|protected|rcases|return|section|set_option|show|structure|suffices|syntax|then|theorem|this"
+    "|universe|unless|using|variable|where|with|H[lnpswz]?|Hg[0-9]+|Z[0-9]+|h[nps]?|h[0-9]+|hg[0-9]+"
 )
+"""Words of the two languages, and the names of hypotheses that the exported proofs use themselves."""
 
 
 def _safe_gens(cert: Certificate) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ from typing import Any
 
 __all__ = ["CheckReport", "check_certificate"]
 
+FORMAT = "assay sum-of-squares certificate 1"
+
 Terms = dict[tuple[int, ...], Fraction]
 
 
@@ -70,14 +72,16 @@ def check_certificate(cert_or_json: Any) -> CheckReport:
         raise InputError(f"a Certificate, JSON text or a mapping is expected, got {type(cert_or_json).__name__}")
     try:
         text = cert_or_json.to_json() if hasattr(cert_or_json, "to_json") else cert_or_json
-        fields = json.loads(text) if isinstance(text, (str, bytes)) else text
+        fields = json.loads(text, object_pairs_hook=_unique) if isinstance(text, (str, bytes)) else text
         return _check(fields)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         return CheckReport(False, f"malformed certificate: {type(error).__name__} {str(error)[:120]}")
 
 
 def _check(fields: Mapping[str, Any]) -> CheckReport:
-    gens, kind = [str(name) for name in fields["gens"]], str(fields["kind"])
+    if fields["format"] != FORMAT:
+        return CheckReport(False, f"the format is not {FORMAT!r}")
+    gens, kind = _names(fields["gens"]), str(fields["kind"])
     p, multiplier = _read(fields["p"], len(gens)), _read(fields["multiplier"], len(gens))
     one = {(0,) * len(gens): Fraction(1)}
     if kind not in ("sos", "ratio", "putinar"):
@@ -86,8 +90,8 @@ def _check(fields: Mapping[str, Any]) -> CheckReport:
         return CheckReport(False, f"a certificate of kind {kind} has the multiplier 1")
     if not multiplier or any(c <= 0 or any(e % 2 for e in m) for m, c in multiplier.items()):
         return CheckReport(False, "the multiplier is no positive sum of squares of monomials")
-    if kind != "putinar" and fields["constraints"]:
-        return CheckReport(False, f"a certificate of kind {kind} has no constraints")
+    if (kind == "putinar") != bool(fields["constraints"]):
+        return CheckReport(False, f"a certificate of kind {kind} has {'' if kind == 'putinar' else 'no '}constraints")
     groups = [(one, fields["squares"])]
     groups += [(_read(part["g"], len(gens)), part["squares"]) for part in fields["constraints"]]
     difference = {m: -c for m, c in _product(multiplier, p).items()}
@@ -101,9 +105,26 @@ def _check(fields: Mapping[str, Any]) -> CheckReport:
     if wrong is not None:
         name = "*".join(f"{g}^{e}" for g, e in zip(gens, wrong, strict=True) if e) or "1"
         return CheckReport(False, f"the identity fails at the coefficient of {name}: difference {difference[wrong]}")
-    condition = f" with {len(groups) - 1} constraints >= 0" if kind == "putinar" else ""
+    condition = f" where its {len(groups) - 1} constraint(s) are >= 0" if kind == "putinar" else ""
     count = sum(len(squares) for _, squares in groups)
     return CheckReport(True, "exact", kind, count, f"p >= 0 for all real {', '.join(gens)}{condition}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object that says each thing once: of two values readers could take either."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a field is given twice")
+    return fields
+
+
+def _names(gens: Any) -> list[str]:
+    """Different names of variables; one name for two variables would claim what was not proved."""
+    if not isinstance(gens, list) or not all(isinstance(name, str) and name.isidentifier() for name in gens):
+        raise ValueError("gens is no list of names")
+    if len(set(gens)) != len(gens):
+        raise ValueError("gens names a variable twice")
+    return gens
 
 
 def _read(terms: Any, n: int) -> Terms:
@@ -117,7 +138,7 @@ def _read(terms: Any, n: int) -> Terms:
 
 
 def _number(text: Any) -> Fraction:
-    if not isinstance(text, str) or not re.fullmatch(r"-?\d+(/0*[1-9]\d*)?", text):
+    if not isinstance(text, str) or not re.fullmatch(r"-?[0-9]+(/0*[1-9][0-9]*)?", text):
         raise ValueError(f"{str(text)[:40]!r} is no fraction")
     return Fraction(text)
 

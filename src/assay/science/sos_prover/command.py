@@ -16,6 +16,8 @@ import typer
 from assay.errors import InputError
 
 CHECK_SECONDS = 300.0
+SHOWN = 80
+"""Characters of a polynomial on the screen."""
 
 
 def run(
@@ -63,11 +65,14 @@ def _prove(data: Path, out: Path, options: dict[str, Any]) -> None:
     files: dict[str, str] = {}
     report = []
     for name, p, constraints in _read_table(data):
-        entry, certificate = _answer(name, p, constraints, options)
+        try:
+            entry, certificate = _answer(name, p, constraints, options)
+        except InputError as error:
+            raise InputError(f"{data.name}, {name}: {error}") from None
         report.append(entry)
         typer.echo(f"{name:<24} {_summary(entry)}")
         if certificate is not None:
-            theorem = "t_" + re.sub(r"\W", "_", name, flags=re.ASCII)
+            theorem = _theorem(name)
             files |= {
                 f"{name}.json": certificate.to_json(), f"{name}.lean": certificate.to_lean(theorem),
                 f"{name}.v": certificate.to_coq(theorem),
@@ -76,6 +81,10 @@ def _prove(data: Path, out: Path, options: dict[str, Any]) -> None:
     _write(out, files)
     proved = sum(entry["status"] == "proved" for entry in report)
     typer.echo(f"{proved} of {len(report)} proved; certificates and report.json in {out}")
+
+
+def _theorem(name: str) -> str:
+    return "t_" + re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
 def _answer(name: str, p: Any, constraints: list[Any], options: dict[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -134,7 +143,7 @@ def _rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
             columns = reader.fieldnames or []
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{path.name}: can't be read as a CSV table ({reason})") from None
+        raise InputError(f"{path.name or path}: can't be read as a CSV table ({reason})") from None
     missing = [name for name in ("name", "poly") if name not in columns]
     if missing:
         raise InputError(f"{path.name}: the column {missing[0]} is missing; name, poly and constraints are expected")
@@ -168,6 +177,7 @@ def _write(out: Path, files: dict[str, str]) -> None:
 
 def _verify(folder: Path) -> None:
     """Every certificate by the independent checker; its Coq and Lean forms where the tools are installed."""
+    from assay.science.sos_prover.certificates import Certificate
     from assay.science.sos_prover.checker import check_certificate
 
     paths = sorted(path for path in folder.glob("*.json") if path.name != "report.json")
@@ -176,13 +186,26 @@ def _verify(folder: Path) -> None:
     wrong = []
     for path in paths:
         try:
-            report = check_certificate(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            report = check_certificate(text)
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path.name}: can't be read ({error})") from None
         answers = [f"exact, {report.squares} squares: {report.claim}" if report.ok else f"WRONG: {report.reason}"]
+        if report.ok:
+            answers += _statement(Certificate.from_json(text))
         refused = not report.ok
-        for tool, suffix in (("coqc", ".v"), ("lean", ".lean")):
-            accepted = _assistant(tool, path.with_suffix(suffix))
+        theorem = _theorem(path.stem)
+        for tool, suffix in (("coqc", ".v"), ("lean", ".lean")) if report.ok else ():
+            source = path.with_suffix(suffix)
+            if not source.exists():
+                continue
+            certificate = Certificate.from_json(text)
+            expected = certificate.to_coq(theorem) if suffix == ".v" else certificate.to_lean(theorem)
+            if source.read_text(encoding="utf-8", errors="replace") != expected:
+                answers.append(f"{source.name} is NOT what this certificate gives")
+                refused = True
+                continue
+            accepted = _assistant(tool, source)
             if accepted is not None:
                 answers.append(f"{tool} {'accepts' if accepted else 'REFUSES'} it")
                 refused = refused or not accepted
@@ -191,6 +214,12 @@ def _verify(folder: Path) -> None:
     if wrong:
         raise InputError(f"{len(wrong)} of {len(paths)} certificates are wrong: {', '.join(wrong[:5])}")
     typer.echo(f"{len(paths)} certificates, all exact")
+
+
+def _statement(certificate: Any) -> list[str]:
+    """What p and the constraints are: an exact proof of something else would not help."""
+    statements = [f"p = {certificate.p}", *(f"{part.constraint} >= 0" for part in certificate.constraint_squares)]
+    return [text if len(text) <= SHOWN else f"{text[:SHOWN]} ..." for text in statements]
 
 
 def _assistant(tool: str, source: Path) -> bool | None:

@@ -218,8 +218,29 @@ def polynomial_from_text(
 ) -> Polynomial:
     """The polynomial that a text denotes; decimals are exact (0.1 is 1/10)."""
     tree = parse_expression(text, gens, offset=offset)
-    names = tuple(names_in(tree)) if gens is None else tuple(gens)
+    names = _unambiguous(names_in(tree), what) if gens is None else tuple(gens)
     return polynomial_from_tree(tree, names, text, what=what, offset=offset)
+
+
+def _unambiguous(names: Sequence[str], what: str) -> tuple[str, ...]:
+    """The names, refused where one is no number in disguise or may be a product of others: "xy" beside x and y."""
+    known = set(names)
+    for name in names:
+        if name.lower() in ("nan", "inf", "infinity"):
+            raise InputError(f"{what} is no polynomial: {name} is no finite number")
+        if _is_product(name, known - {name}):
+            raise InputError(f"{what}: {name} may be a variable or a product; write the product with * or give gens")
+    return tuple(names)
+
+
+def _is_product(word: str, names: set[str]) -> bool:
+    """Whether a word is a row of the names."""
+    lengths = {len(name) for name in names}
+    reached = {0}
+    for start in range(len(word)):
+        if start in reached:
+            reached |= {start + length for length in lengths if word[start : start + length] in names}
+    return len(word) in reached
 
 
 def polynomial_from_tree(

@@ -16,6 +16,7 @@ by Putinar's theorem. There are three answers, kept apart: a certificate, a poin
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,8 +49,12 @@ __all__ = ["prove_nonneg", "refine_certificate", "sos_problem"]
 
 MAX_PAIRS = 300_000
 MAX_MULTIPLIER = 3
+MAX_VARIABLES = 500
 CLEARLY_NEGATIVE, CLEARLY_POSITIVE = -1e-6, 1e-7
 IN_FLOATS = -1e-8
+LOWEST_SIZE, LARGEST_SIZE = Fraction(1, 10**150), 10**150
+MAX_BITS = 14_000
+"""Of a number in a certificate: Python reads and writes whole numbers of up to 4,300 digits."""
 QUICK_STARTS = 2
 
 
@@ -190,7 +195,9 @@ def refine_certificate(
     for proposal in _refined_proposals(problem, terms, max_steps):
         found = recovery.terms(problem, proposal.grams)
         if found is not None:
-            return _certificate(target, Polynomial.constant(target.gens, 1), problem, found, "sos")
+            certificate = _certificate(target, Polynomial.constant(target.gens, 1), problem, found, "sos")
+            if certificate.bits <= MAX_BITS:
+                return certificate
     raise Undecided("no exact sum of squares was found near the proposal", target.degree)
 
 
@@ -253,7 +260,11 @@ class _Search:
             out_of_time = time.monotonic() > self.deadline
             self.reason = "the time ran out" if out_of_time else "Gram matrices exist in floats, none was made exact"
             return None
-        return _certificate(self.target, attempt.multiplier, problem, terms, attempt.kind)
+        certificate = _certificate(self.target, attempt.multiplier, problem, terms, attempt.kind)
+        if certificate.bits > MAX_BITS:
+            self.reason = f"the proof that was found has numbers of {certificate.bits} bits, too large to be written"
+            return None
+        return certificate
 
     def look_for_negative_point(self) -> None:
         """A short search, once: before the first long attempt at a proof. Raises `NotNonnegative`."""
@@ -421,12 +432,27 @@ def _read(
     names = polynomials[0].gens
     names += tuple(name for name in dict.fromkeys(n for g in polynomials[1:] for n in g.gens) if name not in names)
     target, *sides = (as_polynomial(q, names) for q in polynomials)
+    if len(names) > MAX_VARIABLES:
+        raise InputError(f"there are {len(names)} variables; at most {MAX_VARIABLES} are taken")
+    for q in (target, *sides):
+        _check_range(q)
     for number, g in enumerate(sides, 1):
         if g.is_constant:
             value = g.at((0,) * len(names))
             meaning = "the constraint set is empty" if value < 0 else "it constrains nothing"
             raise InputError(f"constraint {number} is the number {value}: {meaning}")
     return target, sides
+
+
+def _check_range(p: Polynomial) -> None:
+    """Proposals are made in floats: coefficients must not overflow or vanish there."""
+    for m, c in p.terms.items():
+        if not LOWEST_SIZE < abs(c) < LARGEST_SIZE:
+            size = math.floor(math.log10(abs(c.numerator)) - math.log10(c.denominator))
+            raise InputError(
+                f"the coefficient of the monomial with exponents {m} is of the size 1e{size}: it must lie between "
+                "1e-150 and 1e150; scale p or its variables"
+            )
 
 
 def _read_terms(approx_terms: Any, target: Polynomial) -> list[tuple[Fraction, Polynomial]]:

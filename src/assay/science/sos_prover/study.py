@@ -3,8 +3,8 @@
 Data sets of the cells: `classics` and `generator` (one polynomial a cell), `negative` (classics that vanish at
 (1, ..., 1), minus a positive multiple of Σ x_i²: negative there), `spoilt` (noisy true sums of squares, twenty a cell)
 and `file`, a user's answers. Arms: `nspi` (the prover), `round-only` (the same proposals rounded and projected, no
-refinement, no faces), `alkahest` and `sostactic-style` (peers), `text` and `empty-answer` (a file's answers), and the
-sabotage `drop-square`, which leaves one square out of every certificate.
+refinement, no faces), `alkahest` and `sostactic-style` (peers), `text` (a file's answers, corrected), `empty-answer`
+(the correction without any answer), and the sabotage `drop-square`, which leaves one square out of every certificate.
 
 Limits are counted work (solver iterations, Gauss-Newton steps, denominators tried); seconds are a guard for peers
 whose work can't be counted.
@@ -16,6 +16,7 @@ import csv
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -25,7 +26,7 @@ from typing import Any
 import pandas as pd
 
 from assay.errors import InputError
-from assay.science.sos_prover.baselines import proves_within, round_only
+from assay.science.sos_prover.baselines import clock_guard, proves_within, round_only
 from assay.science.sos_prover.certificates import Certificate
 from assay.science.sos_prover.checker import check_certificate
 from assay.science.sos_prover.classics import CLASSICS, QUICK, classic
@@ -35,11 +36,12 @@ from assay.science.sos_prover.polynomials import Polynomial, as_polynomial
 from assay.science.sos_prover.proposers import NoisyProposer, SDPProposer, TextProposer
 from assay.science.sos_prover.prove import prove_nonneg, sos_problem
 from assay.stats import Interval, paired_shares, proportion
-from assay.study import Cell, Claim, Measurement, Results, Skip, Step, Study, Tier, Verdict, all_of
+from assay.study import Cell, Claim, Measurement, Results, Row, Skip, Step, Study, Tier, Verdict, all_of
 
 OURS = ("nspi", "round-only", "drop-square")
 PEERS = ("alkahest", "sostactic-style")
-FILE_ARMS = ("text", "round-only", "empty-answer")
+FILE_ARMS = ("text", "nspi", "empty-answer")
+SOLVED_BY = {"nspi": "sdp", "empty-answer": "newton"}
 FILE_COLUMNS = ("name", "poly", "answer")
 SPOILT_EACH = 20
 CLAIMED_NOISE = 1e-2
@@ -135,7 +137,8 @@ def _peer_cells(tier: Tier) -> Iterator[Cell]:
             for kind in kinds:
                 for seed in range(2 if tier is Tier.quick or n < 6 else 3):
                     seconds = PEER_SECONDS[tier]
-                    yield _cell("generator", arm, seed, n=n, kind=kind, limit_s=5 * seconds, seconds=seconds)
+                    limit_s = clock_guard(seconds) + 30.0
+                    yield _cell("generator", arm, seed, n=n, kind=kind, limit_s=limit_s, seconds=seconds)
 
 
 def _cell(dataset: str, arm: str, seed: int = 0, *, limit_s: float = 330.0, **options: Any) -> Cell:
@@ -163,18 +166,20 @@ def _polynomial(cell: Cell) -> tuple[Polynomial, list[Polynomial]]:
 def _measure_prover(cell: Cell, p: Polynomial, constraints: Sequence[Polynomial]) -> Measurement:
     """What the prover says, and what the independent checker says of it."""
     refuted = certificate = None
+    start = time.process_time()
     try:
         certificate = prove_nonneg(p, constraints=constraints, timeout=_seconds(cell))
     except NotNonnegative as answer:
         refuted = answer
     except Undecided:
         pass
+    in_time = {"in_time": float(time.process_time() - start <= CLAIMED_SECONDS)}
     if certificate is None:
         right = refuted is not None and p.at(refuted.point) == refuted.value < 0
-        return Measurement({"proved": 0.0, "returned": 0.0, "refuted": float(right)})
+        return Measurement({"proved": 0.0, "returned": 0.0, "refuted": float(right), **in_time})
     if cell.arm == "drop-square":
         certificate = drop_square(certificate)
-    metrics = _judged(certificate, negative=cell.dataset == "negative")
+    metrics = _judged(certificate, p, constraints, negative=cell.dataset == "negative") | in_time
     if cell.options.get("coq") and cell.arm == "nspi":
         metrics |= _coq(certificate)
     return Measurement(metrics, files={"certificate.json": certificate.to_json().encode()})
@@ -185,23 +190,38 @@ def _seconds(cell: Cell) -> float:
     return CLAIMED_SECONDS if cell.options.get("n") == 10 else GUARD_SECONDS
 
 
-def _judged(certificate: Certificate, *, negative: bool) -> dict[str, float]:
-    exact = check_certificate(certificate.to_json()).ok
-    agree = exact == certificate.verify()
+def _judged(
+    certificate: Certificate, p: Polynomial, constraints: Sequence[Polynomial], *, negative: bool
+) -> dict[str, float]:
+    accepted = check_certificate(certificate.to_json()).ok
+    exact = accepted and _is_about(certificate, p, constraints)
     return {
         "proved": float(exact), "returned": 1.0, "refuted": 0.0, "wrong": float(not exact or negative),
-        "checkers_agree": float(agree), "basis": float(certificate.basis_size), "squares": float(certificate.rank),
-        "bits": float(certificate.bits),
+        "checkers_agree": float(accepted == certificate.verify()), "basis": float(certificate.basis_size),
+        "squares": float(certificate.rank), "bits": float(certificate.bits),
     }
+
+
+def _is_about(certificate: Certificate, p: Polynomial, constraints: Sequence[Polynomial] = ()) -> bool:
+    """Whether what is written proves the polynomial that was asked about, on the set that was asked about."""
+    written = Certificate.from_json(certificate.to_json())
+    asked = [_content(g) for g in constraints]
+    used = [_content(part.constraint) for part in written.constraint_squares]
+    return _content(written.p) == _content(p) and all(g in asked for g in used)
+
+
+def _content(p: Polynomial) -> tuple[tuple[str, ...], dict[tuple[int, ...], Fraction]]:
+    return p.gens, dict(p.terms)
 
 
 def drop_square(certificate: Certificate) -> Certificate:
     """The sabotage: the same certificate without its last square."""
     if certificate.squares:
         return replace(certificate, weights=certificate.weights[:-1], squares=certificate.squares[:-1])
-    last = certificate.constraint_squares[-1]
-    shorter = replace(last, weights=last.weights[:-1], squares=last.squares[:-1])
-    return replace(certificate, constraint_squares=(*certificate.constraint_squares[:-1], shorter))
+    parts = list(certificate.constraint_squares)
+    place = max(k for k, part in enumerate(parts) if part.squares)
+    parts[place] = replace(parts[place], weights=parts[place].weights[:-1], squares=parts[place].squares[:-1])
+    return replace(certificate, constraint_squares=tuple(parts))
 
 
 def _coq(certificate: Certificate) -> dict[str, float]:
@@ -254,14 +274,14 @@ def _measure_spoilt(cell: Cell) -> Measurement:
     return Measurement({"proved": sum(proved) / len(proved)}, units)
 
 
-def _repaired(p: Polynomial, proposer: NoisyProposer | TextProposer, *, sabotage: bool = False) -> bool:
+def _repaired(p: Polynomial, proposer: str | NoisyProposer | TextProposer, *, sabotage: bool = False) -> bool:
     try:
         certificate = prove_nonneg(p, proposer=proposer, denominators=(0,))
     except (Undecided, NotNonnegative):
         return False
     if sabotage:
         certificate = drop_square(certificate)
-    return check_certificate(certificate.to_json()).ok
+    return check_certificate(certificate.to_json()).ok and _is_about(certificate, p)
 
 
 def read_answers(path: Path | None) -> list[tuple[str, Polynomial, str]]:
@@ -286,14 +306,15 @@ def read_answers(path: Path | None) -> list[tuple[str, Polynomial, str]]:
 
 
 def _measure_file(cell: Cell, answers: Sequence[tuple[str, Polynomial, str]]) -> Measurement:
-    """An answer that does not parse, or names what the polynomial has not, proves nothing."""
+    """The same correction of three proposals: a model's answer, an SDP's solution, and nothing (the identity matrix).
+
+    An answer that does not parse, or names what the polynomial has not, proves nothing.
+    """
     proved = []
     for _, p, answer in answers:
-        if cell.arm == "round-only":
-            proved.append(_rounds(p))
-            continue
         try:
-            proved.append(_repaired(p, TextProposer("0" if cell.arm == "empty-answer" else answer)))
+            proposer = TextProposer(answer) if cell.arm == "text" else SOLVED_BY[cell.arm]
+            proved.append(_repaired(p, proposer))
         except InputError:
             proved.append(False)
     units = pd.DataFrame({"name": [name for name, _, _ in answers], "proved": pd.Series(proved, dtype="float32")})
@@ -302,6 +323,9 @@ def _measure_file(cell: Cell, answers: Sequence[tuple[str, Polynomial, str]]) ->
 
 def _judge_repair(claim: Claim, results: Results) -> Verdict:
     rows = results.where(dataset="spoilt", noise=CLAIMED_NOISE)
+    lacking = rows.missing(arm=claim.arm) or rows.missing(arm="round-only")
+    if lacking:
+        return claim.untested(f"spoilt sums of squares: {lacking}")
     refined, rounded = _spoilt_share(rows, claim.arm), _spoilt_share(rows, "round-only")
     if refined is None or rounded is None:
         return claim.untested(f"no spoilt sums of squares: {results.missing(dataset='spoilt', noise=CLAIMED_NOISE)}")
@@ -326,12 +350,18 @@ def _spoilt_share(rows: Results, arm: str) -> Interval | None:
 
 
 def _judge_scale(claim: Claim, results: Results) -> Verdict:
-    proved = results.metric("proved", dataset="generator", arm=claim.arm, n=10)
-    if not proved:
-        missing = results.missing(dataset="generator", arm=claim.arm, n=10)
-        return claim.untested(f"ten variables are measured in the full tier: {missing}")
+    rows = results.where(dataset="generator", n=10)
+    lacking = rows.missing(arm=claim.arm)
+    if lacking:
+        return claim.untested(f"ten variables are measured in the full tier: {lacking}")
+    proved = [_in_time(row) for row in rows.where(arm=claim.arm)]
     share = proportion(int(sum(proved)), len(proved))
     return claim.judge(share, f"{int(sum(proved))} of {len(proved)} polynomials in 10 variables proved")
+
+
+def _in_time(row: Row) -> float:
+    """Proved within the CPU seconds of the claim, which are those of the peers."""
+    return row.metrics["proved"] * row.metrics["in_time"]
 
 
 def _judge_exact(claim: Claim, results: Results) -> Verdict:
@@ -347,11 +377,11 @@ def _judge_exact(claim: Claim, results: Results) -> Verdict:
 
 def _judge_text(claim: Claim, results: Results) -> Verdict:
     rows = results.where(dataset="file")
-    answers, rounded = (_file_units(rows, arm) for arm in (claim.arm, "round-only"))
-    if answers is None or rounded is None:
+    answers, solved = (_file_units(rows, arm) for arm in (claim.arm, "nspi"))
+    if answers is None or solved is None:
         return claim.untested("no language model for mathematics is available offline; answers in a file decide it")
-    difference = paired_shares(answers, rounded)
-    return claim.judge(difference, f"proved from answers {sum(answers):g}, by rounding the SDP {sum(rounded):g}")
+    difference = paired_shares(answers, solved)
+    return claim.judge(difference, f"proved from answers {sum(answers):g}, from the SDP's solution {sum(solved):g}")
 
 
 def _file_units(rows: Results, arm: str) -> list[float] | None:
@@ -361,7 +391,10 @@ def _file_units(rows: Results, arm: str) -> list[float] | None:
 
 def _judge_peers(claim: Claim, results: Results) -> Verdict:
     rows = results.where(lambda cell: cell.options.get("n", 0) in (6, 8), dataset="generator")
-    ours = {_instance(row.cell): row.metrics["proved"] for row in rows.where(arm=claim.arm).measured}
+    lacking = rows.missing(arm=claim.arm)
+    if lacking:
+        return claim.untested(f"6 and 8 variables are measured in the full tier: {lacking}")
+    ours = {_instance(row.cell): _in_time(row) for row in rows.where(arm=claim.arm)}
     parts = []
     for peer in PEERS:
         theirs = {_instance(row.cell): row.metrics["proved"] for row in rows.where(arm=peer).measured}

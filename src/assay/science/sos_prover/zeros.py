@@ -62,8 +62,8 @@ def real_zeros(
     Forms are looked at on the hypercube's surface: the largest coordinate of a zero is one. The search begins at the
     hints.
     """
-    if not p.gens or p.is_constant:
-        return []
+    if not p.gens or p.is_constant or (len(p.gens) == 1 and p.is_homogeneous):
+        return []  # c·xᵈ has no zero where |x| = 1
     f = FloatPolynomial(p)
     rng = np.random.default_rng(seed)
     found: list[Array] = []
