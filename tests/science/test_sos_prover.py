@@ -689,8 +689,9 @@ def test_ambiguous_or_extreme_text_is_refused(text):
 
 def test_one_variable_zeros_at_infinity():
     """The leading form of a polynomial in one variable has no real zero to look for."""
-    cert = prove_nonneg("(x^2 - 2*x - 1)^2*(x - 3)^2")
-    assert check_certificate(cert.to_json()).ok
+    from assay.science.sos_prover.zeros import real_zeros
+
+    assert real_zeros(as_polynomial("3*x^4")) == []
 
 
 def test_a_proof_about_another_polynomial_is_wrong():

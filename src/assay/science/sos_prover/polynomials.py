@@ -27,6 +27,7 @@ else:
 __all__ = ["Exponents", "Polynomial", "as_polynomial", "flint"]
 
 Exponents = tuple[int, ...]
+MAX_VARIABLES = 500
 MAX_POWER = 200
 MAX_TERMS = 200_000
 MAX_BITS = 1_000_000
@@ -224,6 +225,8 @@ def polynomial_from_text(
 
 def _unambiguous(names: Sequence[str], what: str) -> tuple[str, ...]:
     """The names, refused where one is no number in disguise or may be a product of others: "xy" beside x and y."""
+    if len(names) > MAX_VARIABLES:
+        raise InputError(f"{what} has {len(names)} variables; at most {MAX_VARIABLES} are taken")
     known = set(names)
     for name in names:
         if name.lower() in ("nan", "inf", "infinity"):

@@ -30,7 +30,7 @@ from assay.science.sos_prover.basis import BasisTooLarge, half_newton_basis, mon
 from assay.science.sos_prover.certificates import Certificate, ConstraintSquares
 from assay.science.sos_prover.gram import Array, GramProblem
 from assay.science.sos_prover.outcomes import NotNonnegative, Undecided
-from assay.science.sos_prover.polynomials import Polynomial, as_polynomial
+from assay.science.sos_prover.polynomials import MAX_VARIABLES, Polynomial, as_polynomial
 from assay.science.sos_prover.proposers import (
     NewtonProposer,
     Proposal,
@@ -49,7 +49,6 @@ __all__ = ["prove_nonneg", "refine_certificate", "sos_problem"]
 
 MAX_PAIRS = 300_000
 MAX_MULTIPLIER = 3
-MAX_VARIABLES = 500
 CLEARLY_NEGATIVE, CLEARLY_POSITIVE = -1e-6, 1e-7
 IN_FLOATS = -1e-8
 LOWEST_SIZE, LARGEST_SIZE = Fraction(1, 10**150), 10**150
