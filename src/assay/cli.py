@@ -287,9 +287,13 @@ def _show_report(report: Report) -> None:
 
     _print(f"\n[bold]{report.method.slug}[/]  {escape(report.method.summary)}")
     _print(_claims_table(report.method, report.record))
-    lost = [row for row in report.results if row.status != "measured"]
-    for reason in dict.fromkeys(f"{row.cell.dataset} · {row.cell.arm}: {row.status}, {row.reason}" for row in lost):
-        _print(f"  [bright_black]{escape(reason)}[/]")
+    lost: dict[tuple[str, str, str], list[str]] = {}
+    for row in report.results:
+        if row.status != "measured":
+            lost.setdefault((row.cell.dataset, row.status, row.reason), []).append(row.cell.arm)
+    for (dataset, status, reason), arms in lost.items():
+        names = ", ".join(dict.fromkeys(arms))
+        _print(f"  [bright_black]{escape(f'{dataset} ({names}): {status}, {reason}')}[/]")
 
 
 def _keep(report: Report, record: bool, own_data: bool) -> None:

@@ -164,7 +164,7 @@ def describe(error: BaseException) -> str:
     for name, value in os.environ.items():
         if _SECRET.search(name) and len(value) > 5:
             text = text.replace(value, "***")
-    return re.sub(r"(?:/[\w.+@~-]+){2,}", lambda match: match.group().rpartition("/")[2], text)[:500]
+    return re.sub(r"(?<![:/\w])(?:/[\w.+@~-]+){2,}", lambda match: match.group().rpartition("/")[2], text)[:500]
 
 
 def _status(error: BaseException) -> str:
