@@ -15,6 +15,9 @@ from assay.scaling.fit import ChinchillaLaw, read_columns
 from assay.scaling.nqs import NQS, command, noisy_quadratic, nqs_risk, nqs_risk_regularized, risk_components, runs
 from assay.scaling.nqs.noisy_quadratic import Rows, log_risk_and_jacobian
 
+# What assay.conformance makes of the method, asserted by tests/test_every_method.py.
+CHECKS = {"passed": 80, "excused": 2, "oracles": 12, "oracles_without_data": 11}
+
 # The authors' fitted parameters.
 AUTHORS = {
     "p": 1.1131253732848405, "q": 0.584242820729791, "P": 3.3926855412266743, "Q": 0.8853327469240055,

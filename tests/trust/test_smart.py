@@ -31,6 +31,9 @@ from assay.trust.smart.rows import ValidationRows, top_two
 from assay.trust.smart.solvers import NetLoss
 from assay.trust.smart.temperature_net import TemperatureNet
 
+# What assay.conformance makes of the method, asserted by tests/test_every_method.py.
+CHECKS = {"passed": 99, "excused": 1, "oracles": 27, "oracles_without_data": 26}
+
 pytestmark = pytest.mark.filterwarnings("ignore:.*look like probabilities", "ignore:.*probabilities of zero")
 
 
