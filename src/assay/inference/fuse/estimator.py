@@ -14,6 +14,7 @@ You have n candidate answers, each scored by M judges or reward models, and no l
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from numbers import Real
 from typing import Any
 
@@ -52,9 +53,10 @@ QUERY_ROUNDS = 100
 LEAST_RESAMPLES = 20
 
 
-class _LabelFreeScorer(BaseEstimator):
+class _LabelFreeScorer(BaseEstimator, ABC):
     """What FUSE and JaffeSpectral have in common once they are fitted."""
 
+    @abstractmethod
     def score_samples(self, S: ArrayLike, groups: ArrayLike | None = None) -> Array:
         """Fused score of each item: the log-odds that it is right.
 
@@ -65,7 +67,6 @@ class _LabelFreeScorer(BaseEstimator):
         groups : (n,) array, optional
             Query of each item; needed when `query_conditional=True`.
         """
-        raise NotImplementedError
 
     def predict_proba(self, S: ArrayLike, groups: ArrayLike | None = None) -> Array:
         """Probabilities (n, 2) that an item is wrong and that it is right."""

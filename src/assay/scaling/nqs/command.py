@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.errors import InputError
+from assay.outputs import write_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +61,7 @@ def run(
         choices = nqs.optimal(compute, seq_len=seq_len)
         files["choices.csv"] = choices.to_csv(index=False).encode()
     files["report.md"] = _report(data.name, nqs, errors, choices, notes, compute).encode()
-    _write(out, files)
+    write_folder(out, files)
     _print(errors, choices, notes, out)
 
 
@@ -228,15 +229,6 @@ def _report(
     if notes:
         lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
     return "\n".join(lines) + "\n"
-
-
-def _write(out: Path, files: dict[str, bytes]) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (out / name).write_bytes(content)
-    except OSError as error:
-        raise InputError(f"--out: {out} can't be written ({error.strerror})") from None
 
 
 def _print(errors: pd.DataFrame, choices: pd.DataFrame | None, notes: list[str], out: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from assay.errors import InputError
+from assay.outputs import write_folder
 
 CHECK_SECONDS = 300.0
 SHOWN = 80
@@ -78,7 +79,7 @@ def _prove(data: Path, out: Path, options: dict[str, Any]) -> None:
                 f"{name}.v": certificate.to_coq(theorem),
             }
     files["report.json"] = json.dumps(report, indent=1) + "\n"
-    _write(out, files)
+    write_folder(out, files)
     proved = sum(entry["status"] == "proved" for entry in report)
     typer.echo(f"{proved} of {len(report)} proved; certificates and report.json in {out}")
 
@@ -164,15 +165,6 @@ def _polynomials(where: str, text: str, constraints: list[str]) -> tuple[Any, li
     gens = tuple(dict.fromkeys(name for q in polynomials for name in q.gens))
     p, *sides = (as_polynomial(q, gens) for q in polynomials)
     return p, sides
-
-
-def _write(out: Path, files: dict[str, str]) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (out / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{out}: can't be written ({error.strerror})") from None
 
 
 def _verify(folder: Path) -> None:
