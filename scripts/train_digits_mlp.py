@@ -30,6 +30,7 @@ import os
 import platform
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ class Family:
     @property
     def shapes(self) -> list[tuple[int, int]]:
         sizes = [64, *[self.width] * self.depth, 10]
-        return list(zip(sizes[:-1], sizes[1:], strict=True))
+        return list(pairwise(sizes))
 
     @property
     def params(self) -> int:

@@ -203,3 +203,101 @@ def test_inputs_are_not_changed_and_float32_gives_the_same_fit(table):
     single = ChinchillaLaw(loss="mse", n_starts=4)
     narrow = single.fit(table.astype(np.float32), losses.to_numpy(np.float32)).predict(table.astype(np.float32))
     np.testing.assert_allclose(narrow, wide, rtol=1e-4)
+
+
+def test_oracle_kaplan_optimum_agrees_with_the_one_dimensional_search():
+    law = KaplanLaw()
+    law.params_ = LAWS["kaplan"][1]
+    best = law.optimal(1e21)
+    size, loss = fit.allocate(lambda N: np.array([law.predict([[n, 1e21 / (6 * n)]])[0] for n in N]), 1e6, 1e13)
+    assert size == pytest.approx(best["N"], rel=1e-3) and loss == pytest.approx(best["loss"], rel=1e-9)
+    assert 6 * best["N"] * best["D"] == pytest.approx(1e21)
+
+
+@pytest.fixture
+def noisy(table) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return table, _losses_in_print("chinchilla", CHINCHILLA, table).to_numpy() * np.exp(rng.normal(0, 0.01, len(table)))
+
+
+def test_the_interval_of_the_optimum_holds_the_truth_and_widens_with_the_budget(noisy):
+    table, losses = noisy
+    law = ChinchillaLaw(loss="mse", n_starts=8).fit(table, losses)
+    near, far = law.optimal_interval(1e21, n_refits=40), law.optimal_interval(1e23, n_refits=40)
+    assert near.index.tolist() == ["N", "D", "loss"]
+    truth = ChinchillaLaw()
+    truth.params_ = CHINCHILLA
+    for name, value in truth.optimal(1e21).items():
+        assert near.loc[name, "low"] < value < near.loc[name, "high"]
+        assert near.loc[name, "low"] <= near.loc[name, "estimate"] <= near.loc[name, "high"]
+    width = np.log(far["high"] / far["low"]) - np.log(near["high"] / near["low"])
+    assert (width[["N", "D"]] > 0).all()
+    pd.testing.assert_frame_equal(near, law.optimal_interval(1e21, n_refits=40))
+
+
+def test_a_budget_far_outside_the_runs_warns_and_one_within_does_not(noisy, recwarn):
+    table, losses = noisy
+    for law in (ChinchillaLaw(loss="mse", n_starts=4), KaplanLaw(loss="mse", n_starts=4)):
+        law.fit(table, losses).optimal(1e21)
+        assert not [w for w in recwarn if w.category is UserWarning]
+        with pytest.warns(UserWarning, match="above the largest fitted run"):
+            law.optimal(1e27)
+        with pytest.warns(UserWarning, match="below the smallest fitted run"):
+            law.optimal(1e12)
+
+
+@pytest.mark.parametrize("budget", [0, -1.0, np.nan, np.inf, "much", None])
+def test_what_is_no_budget_is_refused(noisy, budget):
+    law = ChinchillaLaw(loss="mse", n_starts=2).fit(*noisy)
+    with pytest.raises(InputError, match="compute must be"):
+        law.optimal(budget)
+
+
+def test_a_law_that_chooses_nothing_says_so(table):
+    law = PowerLaw(loss="mse", n_starts=2).fit(table, 1.7 + 300 / table.C**0.15)
+    with pytest.raises(InputError, match="PowerLaw reads C alone and chooses nothing"):
+        law.optimal_interval(1e20)
+
+
+def test_identifiability_tells_fixed_parameters_from_free_ones(noisy):
+    table, losses = noisy
+    report = ChinchillaLaw(loss="mse", n_starts=8).fit(table, losses).identifiability()
+    assert report.index.tolist() == ["E", "A", "alpha", "B", "beta"]
+    assert report.loc[["alpha", "E"], "fixed"].all()
+    # A prefactor and its exponent trade off over three decades.
+    assert report.loc["A", "tied_to"] == "alpha" and report.loc["A", "correlation"] > 0.9
+    one_size = table[table.N == 1e8]
+    free = ChinchillaLaw(loss="mse", n_starts=8).fit(one_size, losses[table.N == 1e8]).identifiability()
+    assert not free.loc[["E", "A", "alpha"], "fixed"].any()
+
+
+def test_oracle_standard_errors_equal_those_of_scipys_curve_fit(noisy):
+    from scipy.optimize import curve_fit
+
+    table, losses = noisy
+    law = ChinchillaLaw(loss="mse", n_starts=8).fit(table, losses)
+
+    def log_loss(_, log_E, log_A, alpha, log_B, beta):
+        sizes, tokens = np.exp(log_A) / table.N**alpha, np.exp(log_B) / table.D**beta
+        return np.log(np.exp(log_E) + sizes + tokens)
+
+    x = law._to_search(law.params_)
+    _, covariance = curve_fit(log_loss, np.arange(len(table)), np.log(losses), p0=x)
+    errors = np.sqrt(np.diag(covariance)) / np.array([1, 1, law.params_["alpha"], 1, law.params_["beta"]])
+    np.testing.assert_allclose(law.identifiability()["error"], errors, rtol=0.02)
+
+
+def test_groups_are_held_out_whole_and_unknown_ones_are_refused():
+    fitted, test = fit.split_by_group(["a", "b", "a", "c"], ["a", "c"])
+    assert fitted.tolist() == [False, True, False, False] and (fitted ^ test).all()
+    with pytest.raises(InputError, match="no row belongs to the group 'd'"):
+        fit.split_by_group(["a", "b"], ["d"])
+    with pytest.raises(InputError, match="leaves 0 rows to fit"):
+        fit.split_by_group(["a", "b"], ["a", "b"])
+
+
+def test_oracle_crossings_of_two_powers_are_where_algebra_puts_them():
+    found = fit.crossings(lambda c: 1.0 + 50 / c**0.5, lambda c: 1.5 + 10 / c**0.5, 1.0, 1e6)
+    assert found == pytest.approx([6400.0])
+    assert fit.crossings(lambda c: c, lambda c: 2 * c, 1.0, 1e3) == []
+    assert len(fit.crossings(lambda c: np.sin(np.log(c)), lambda c: 0 * c, 0.5, 1e6)) == 5

@@ -523,6 +523,23 @@ def test_command_splits_by_column_chooses_runs_and_notes_what_is_no_extrapolatio
     assert list(pd.read_csv(tmp_path / "out" / "choices.csv").columns) == ["N", "B", "K", "loss"]
 
 
+def test_command_reads_columns_by_other_names_and_leaves_diverged_runs_out(tmp_path, small_runs):
+    renamed = small_runs[["N", "B", "K", "loss"]].assign(N=small_runs["N"] / 1e3).rename(
+        columns={"N": "size_k", "B": "batch_size", "K": "u", "loss": "val_loss"}
+    )
+    renamed.loc[2, "val_loss"] = np.nan
+    renamed.to_csv(tmp_path / "runs.csv", index=False)
+    out = tmp_path / "out"
+    command.run(
+        tmp_path / "runs.csv", holdout="compute:4", variant="standard", starts=4, columns="N=size_k*1e3,K=u", out=out
+    )
+    fit = json.loads((out / "fit.json").read_text())
+    assert any("1 run without a finite loss: left out (rows 2)" in note for note in fit["notes"])
+    predictions = pd.read_csv(out / "predictions.csv")
+    assert len(predictions) == len(small_runs) - 1
+    assert predictions["N"].iloc[0] == pytest.approx(small_runs["N"].iloc[0])
+
+
 def test_command_refuses_bad_input_and_leaves_nothing(tmp_path, small_runs):
     good = tmp_path / "runs.csv"
     small_runs[["N", "B", "K", "loss"]].to_csv(good, index=False)

@@ -100,8 +100,8 @@ def test_diverged_runs_are_left_out_and_named(runs):
     runs.loc[5, "loss"] = 6.0
     read = read_run_table(runs, ["N", "D", "loss"], vocab=256)
     assert read.runs.index.tolist() == [0, 2, 3, 6, 7, 8, 9, 10, 11]
-    assert "2 runs without a finite loss" in read.notes[0] and "1, 4" in read.notes[0]
-    assert "1 runs with a loss above 5.55 nats" in read.notes[1] and "(rows 5)" in read.notes[1]
+    assert "2 runs without a finite loss: left out" in read.notes[0] and "1, 4" in read.notes[0]
+    assert "1 run with a loss above 5.55 nats" in read.notes[1] and "(rows 5)" in read.notes[1]
     assert len(read_run_table(runs, ["loss"]).runs) == 10  # 6 nats are possible where the vocabulary is unknown
     assert "no run has a usable loss" in refusal(runs.assign(loss=np.nan))
     assert "at least 2 tokens" in refusal(runs, vocab=1)
@@ -154,7 +154,7 @@ def test_what_follows_from_other_columns_is_computed(runs):
 def test_a_run_that_stands_twice_counts_once_and_repeats_with_another_loss_stay(runs):
     again = pd.concat([runs, runs.iloc[[2]], runs.iloc[[3]].assign(loss=3.0)], ignore_index=True)
     read = read_run_table(again, ["N", "D", "loss"])
-    assert len(read.runs) == 13 and read.notes[-1].startswith("1 runs stand twice and count once (rows 12)")
+    assert len(read.runs) == 13 and read.notes[-1].startswith("1 run named twice, counted once (rows 12)")
 
 
 def test_one_size_or_one_batch_is_noted(runs):

@@ -40,7 +40,6 @@ NEAR_BEST = 1.01  # a start has converged when its cost is within 1 % of the bes
 MAX_EVALUATIONS = 300
 FAR = 1000.0  # a budget so many times beyond the fitted runs is answered with a warning
 LOOSE = 0.5  # a parameter is not fixed by the rows where its standard error is above half of it
-TIED = 0.99  # nor where it moves with another one, up to this correlation
 
 
 class LossLaw(RegressorMixin, BaseEstimator):
@@ -136,6 +135,15 @@ class LossLaw(RegressorMixin, BaseEstimator):
         low, high = np.quantile(predictions, [(1 - level) / 2, (1 + level) / 2], axis=0)
         return low, high
 
+    def optimum(self, compute: float, **how: Any) -> dict[str, float]:
+        """What `optimal` chooses, as numbers by name (N, D, perhaps B and K, loss), whatever form the law gives it.
+
+        Raises `InputError` for a law that chooses nothing.
+        """
+        if not hasattr(self, "optimal"):
+            raise InputError(f"{type(self).__name__} reads {', '.join(self.columns)} alone and chooses nothing")
+        return dict(self.optimal(compute, **how))
+
     def optimal_interval(
         self, compute: float, *, level: float = 0.95, n_refits: int = 100, groups: ArrayLike | None = None, **how: Any
     ) -> pd.DataFrame:
@@ -159,11 +167,11 @@ class LossLaw(RegressorMixin, BaseEstimator):
         """
         if not 0 < level < 1:
             raise InputError(f"level must lie between 0 and 1, got {level}")
-        estimate = self._optimum(compute, **how)
+        estimate = self.optimum(compute, **how)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of the budget: the law itself has just given it
             refits = bootstrap_refits(self, n_refits, groups=groups, random_state=self.random_state)
-            found = pd.DataFrame([law._optimum(compute, **how) for law in refits])
+            found = pd.DataFrame([law.optimum(compute, **how) for law in refits])
         low, high = found.quantile((1 - level) / 2), found.quantile((1 + level) / 2)
         return pd.DataFrame({"estimate": pd.Series(estimate), "low": low, "high": high})
 
@@ -175,8 +183,8 @@ class LossLaw(RegressorMixin, BaseEstimator):
         DataFrame
             One row a parameter: its value; `error`, the standard error relative to the value; `tied_to`, the
             parameter that it is most correlated with, and that `correlation`; `at_bound`, whether the search ended
-            on a bound; `fixed`, whether none of these speaks against it (error above one half, correlation above
-            0.99).
+            on a bound; `fixed`, whether its error is below one half and it is on no bound. A parameter may be fixed
+            and tied all the same, as an exponent is to its factor.
         """
         check_is_fitted(self, "params_")
         x = self._to_search(self.params_)
@@ -205,7 +213,7 @@ class LossLaw(RegressorMixin, BaseEstimator):
             },
             index=list(self.parameters),
         )
-        table["fixed"] = (table["error"] < LOOSE) & (table["correlation"].abs() < TIED) & ~table["at_bound"]
+        table["fixed"] = (table["error"] < LOOSE) & ~table["at_bound"]
         return table
 
     def predict(self, X: ArrayLike) -> Array:
@@ -236,12 +244,6 @@ class LossLaw(RegressorMixin, BaseEstimator):
         self.rmsle_ = 100 * float(np.sqrt(squares.sum()))
         self.n_features_in_ = len(self.columns)
         return self
-
-    def _optimum(self, compute: float, **how: Any) -> dict[str, float]:
-        """The optimum by name; a law without `optimal` has none."""
-        if not hasattr(self, "optimal"):
-            raise InputError(f"{type(self).__name__} reads {', '.join(self.columns)} alone and chooses nothing")
-        return dict(self.optimal(compute, **how))
 
     def _check_budget(self, compute: float) -> None:
         """Refuse what is no budget, warn of one far outside the fitted runs."""

@@ -244,12 +244,12 @@ def _finished(runs: pd.DataFrame, vocab: int | None, where: str, notes: list[str
         raise InputError(f"a vocabulary has at least 2 tokens, got {vocab}")
     ceiling = float(np.log(vocab)) if vocab is not None else LARGEST_LOSS
     for words, is_lost in (
-        ("without a finite loss", lambda loss: ~np.isfinite(loss)),
-        (f"with a loss above {ceiling:.3g} nats, no better than guessing,", lambda loss: loss > ceiling),
+        ("without a finite loss:", lambda loss: ~np.isfinite(loss)),
+        (f"with a loss above {ceiling:.3g} nats, no better than guessing:", lambda loss: loss > ceiling),
     ):
         lost = is_lost(runs["loss"])
         if lost.any():
-            notes.append(f"{lost.sum()} runs {words} are left out (rows {_some(runs.index[lost])}).")
+            notes.append(f"{_runs(lost.sum())} {words} left out (rows {_some(runs.index[lost])}).")
             runs = runs[~lost]
     if not len(runs):
         raise InputError(f"{where}: no run has a usable loss; {notes[-1]}")
@@ -367,7 +367,7 @@ def _check_tokens(runs: pd.DataFrame, where: str, notes: list[str]) -> None:
 def _without_duplicates(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     repeated = runs.duplicated()
     if repeated.any() and "loss" in runs:
-        notes.append(f"{repeated.sum()} runs stand twice and count once (rows {_some(runs.index[repeated])}).")
+        notes.append(f"{_runs(repeated.sum())} named twice, counted once (rows {_some(runs.index[repeated])}).")
         runs = runs[~repeated]
     return runs
 
@@ -381,6 +381,10 @@ def _offer(table: pd.DataFrame, named: Mapping[str, str], missing: Sequence[str]
         ranges.append(f"{label} ({numbers.min():.3g} to {numbers.max():.3g})" if len(numbers) else label)
     say = ",".join(f"{name}=COLUMN" for name in missing)
     return f"say which column it is ({say}): {_some(ranges)}" if ranges else "no column of the file is left for it"
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count != 1 else ''}"
 
 
 def _some(values: Iterable[object], most: int = 8) -> str:

@@ -100,6 +100,8 @@ class NQS(LossLaw):
     columns = COLUMNS
     parameters = PARAMETERS
     logged = frozenset({"P", "Q", "e_irr", "R"})
+    # For a tool that fits any table: the regularised risk needs the models' initial norm, which no table holds.
+    plan_settings = {"variant": "standard"}
 
     def __init__(
         self,
@@ -230,6 +232,11 @@ class NQS(LossLaw):
             raise InputError("not even one update of the smallest batch fits within these limits")
         return pd.DataFrame(rows, columns=["N", "B", "K", "loss"]).sort_values("loss", ignore_index=True)
 
+    def optimum(self, compute: float, **how: Any) -> dict[str, float]:
+        """The best row of `optimal` by name, with its tokens D; see `LossLaw.optimum`."""
+        best = self.optimal(compute, **how).iloc[0]
+        return {**best[["N", "B", "K"]], "D": best["B"] * best["K"] * how["seq_len"], "loss": best["loss"]}
+
     def critical_batch_size(self, N: float, tokens: float, tol: float = 0.01, *, seq_len: int) -> float:
         """The largest batch (sequences) that costs at most a share `tol` of loss at a fixed number of tokens.
 
@@ -271,11 +278,6 @@ class NQS(LossLaw):
         return float(np.exp(brentq(
             lambda v: float(excess(np.exp([v]))[0]) - allowed, np.log(grid[last]), np.log(grid[last + 1]), xtol=1e-6
         )))
-
-    def _optimum(self, compute: float, **how: Any) -> dict[str, float]:
-        """The best row of `optimal`, with its tokens."""
-        best = self.optimal(compute, **how).iloc[0]
-        return {**best[["N", "B", "K"]], "D": best["B"] * best["K"] * how["seq_len"], "loss": best["loss"]}
 
     def _best_size(
         self, B: float, largest: float, most_updates: Callable[[float, float], float]
