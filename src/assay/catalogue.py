@@ -81,6 +81,7 @@ class Method:
     extras: tuple[str, ...] = ()
     optional_extras: tuple[str, ...] = ()
     departures: tuple[str, ...] = ()
+    reaches: tuple[str, ...] = ()  # of a tool: the kinds of its area's names that it asks the catalogue for
     speed_target: float | None = None
 
     @property

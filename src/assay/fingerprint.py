@@ -1,6 +1,7 @@
 """What a measurement depends on: the code that its study imports, and the libraries it computes with.
 
-The code is hashed by its abstract syntax, comments and docstrings apart: editing prose voids nothing.
+The code is hashed by its abstract syntax, comments and docstrings apart: editing prose voids nothing. A tool imports no
+method: its card says which kinds of its area's names it `reaches` through the catalogue, and their code counts as well.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import ast
 import hashlib
 import importlib.util
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 __all__ = ["code_hash", "library_versions"]
 
@@ -48,6 +51,7 @@ def _closure(package: str) -> tuple[dict[str, Path], frozenset[str]]:
     """Modules that the package's study reaches, by name, and the outside packages that they import."""
     base = package.partition(".")[0]
     waiting = [name for name in _submodules(package) if name.rpartition(".")[2] not in _PROSE]
+    waiting += _reached(package)
     seen: dict[str, Path] = {}
     outside: set[str] = set()
     while waiting:
@@ -72,6 +76,22 @@ def _submodules(package: str) -> list[str]:
     return [package] + [
         f"{package}.{other.stem}" for other in sorted(path.parent.glob("*.py")) if other.stem != "__init__"
     ]
+
+
+def _reached(package: str) -> list[str]:
+    """Packages beside this one whose cards bring a kind of name that this one's card says it reaches."""
+    path = _file(package)
+    kinds = set(_card(path.parent).get("reaches", ())) if path else set()
+    if path is None or not kinds:
+        return []
+    area = package.rpartition(".")[0]
+    folders = sorted(card.parent for card in path.parent.parent.glob("*/card.toml") if card.parent != path.parent)
+    return [f"{area}.{folder.name}" for folder in folders if kinds & set(_card(folder).get("kinds", {}).values())]
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    card = folder / "card.toml"
+    return tomllib.loads(card.read_text(encoding="utf-8")) if card.exists() else {}
 
 
 def _imports(tree: ast.Module, name: str, path: Path) -> Iterator[str]:

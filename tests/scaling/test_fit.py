@@ -301,3 +301,10 @@ def test_oracle_crossings_of_two_powers_are_where_algebra_puts_them():
     assert found == pytest.approx([6400.0])
     assert fit.crossings(lambda c: c, lambda c: 2 * c, 1.0, 1e3) == []
     assert len(fit.crossings(lambda c: np.sin(np.log(c)), lambda c: 0 * c, 0.5, 1e6)) == 5
+
+
+def test_a_law_whose_optimum_is_no_number_says_so():
+    law = ChinchillaLaw()
+    law.params_ = {"E": 1.7, "A": 1e-6, "alpha": 1e-3, "B": 1e20, "beta": 1e-3}
+    with pytest.raises(InputError, match="no finite optimum"):
+        law.optimal(1e21)

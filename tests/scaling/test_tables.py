@@ -36,6 +36,12 @@ def test_names_of_its_own_and_usual_ones_and_stated_ones(runs):
         pd.testing.assert_frame_equal(read.runs[["N", "D", "B", "K", "loss"]], plain.runs[["N", "D", "B", "K", "loss"]])
 
 
+def test_a_group_that_all_runs_share_gives_way_to_one_that_tells_them_apart(runs):
+    table = runs.assign(family="gpt", config_id=np.arange(12) // 2)
+    assert read_run_table(table).named["group"] == "config_id"
+    assert read_run_table(table, columns={"group": "family"}).named["group"] == "family"
+
+
 def test_a_column_with_a_star_in_its_name_is_found_before_a_factor_is(runs):
     table = runs.rename(columns={"N": "N*2"})
     assert read_run_table(table, ["N"], columns={"N": "N*2"}).runs["N"].tolist() == runs.N.tolist()

@@ -93,6 +93,7 @@ class CardModel(_Strict):
     extras: list[Annotated[str, _one_of(EXTRAS)]] = []
     optional_extras: list[Annotated[str, _one_of(EXTRAS)]] = []
     departures: list[Text] = []
+    reaches: list[Annotated[str, _one_of(KINDS)]] = []
     speed_target: Annotated[float, Field(gt=0)] | None = None
     kinds: Annotated[dict[str, Annotated[str, _one_of(KINDS)]], Field(min_length=1)]
     paper: PaperModel

@@ -68,6 +68,7 @@ class LossLaw(RegressorMixin, BaseEstimator):
     columns: ClassVar[tuple[str, ...]]  # that X must have
     parameters: ClassVar[tuple[str, ...]]
     logged: ClassVar[frozenset[str]]  # parameters that are searched, and bounded, in their logarithm
+    plan_settings: ClassVar[Mapping[str, Any]] = {}  # what it must be told to serve any table, for `assay.scaling.plan`
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit the law.
@@ -363,9 +364,7 @@ class ChinchillaLaw(LossLaw):
         """
         self._check_budget(compute)
         E, A, alpha, B, beta = (self.params_[name] for name in ("E", "A", "alpha", "B", "beta"))
-        log_N = (np.log(alpha * A / (beta * B)) + beta * np.log(compute / 6)) / (alpha + beta)
-        N = float(np.exp(log_N))
-        D = compute / (6 * N)
+        N, D = _divided(compute, (np.log(alpha * A / (beta * B)) + beta * np.log(compute / 6)) / (alpha + beta))
         return {"N": N, "D": D, "loss": E + A / N**alpha + B / D**beta}
 
     @property
@@ -452,8 +451,7 @@ class KaplanLaw(LossLaw):
         self._check_budget(compute)
         ratio = self.params_["alpha_N"] / self.params_["alpha_D"]
         tokens = np.log(compute / (6 * self.params_["D_c"]))
-        N = float(np.exp((np.log(ratio) + ratio * np.log(self.params_["N_c"]) + tokens) / (1 + ratio)))
-        D = compute / (6 * N)
+        N, D = _divided(compute, (np.log(ratio) + ratio * np.log(self.params_["N_c"]) + tokens) / (1 + ratio))
         return {"N": N, "D": D, "loss": float(self.predict([[N, D]])[0])}
 
     def _log_loss(self, x: Array, rows: Array) -> tuple[Array, Array]:
@@ -749,6 +747,16 @@ def read_columns(X: ArrayLike, columns: Sequence[str], where: str = "X") -> Arra
             raw, label = X.iloc[row][columns[column]], X.index[row]
         raise InputError(f"{where}: {columns[column]} must be a positive, finite number, got {raw!s} in row {label}")
     return table
+
+
+def _divided(compute: float, log_N: float) -> tuple[float, float]:
+    """N and D = compute / (6 N); refused where the size is no number, as with exponents near zero."""
+    with np.errstate(over="ignore", divide="ignore"):
+        N = np.exp(np.float64(log_N))
+        D = compute / (6 * N)
+    if not (0 < N < np.inf and 0 < D < np.inf):
+        raise InputError(f"the law has no finite optimum at {compute:.3g} FLOP: its loss hardly depends on the size")
+    return float(N), float(D)
 
 
 def read_losses(y: ArrayLike, n: int) -> Array:

@@ -214,6 +214,8 @@ def _names(table: pd.DataFrame, given: Mapping[str, str], where: str) -> tuple[d
             continue
         spelled = [name] if name in labels else [simple[w] for w in (name.lower(), *ALSO_CALLED[name]) if w in simple]
         free = [label for label in dict.fromkeys(spelled) if label not in named.values()]
+        if name == "group" and len(free) > 1:  # what all runs share tells them not apart
+            free = [label for label in free if label in repeated or table[label].nunique() > 1] or free
         if free:
             named[name] = free[0]
     for name, label in named.items():
