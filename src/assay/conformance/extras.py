@@ -21,12 +21,15 @@ HEAVY = ("torch", "transformers", "gymnasium", "mujoco", "cvxpy", "sklearn", "pa
 
 EXTRA_MODULES = {
     "torch": ("torch",),
-    "language": ("transformers", "tokenizers", "peft", "llama_cpp"),
+    "language": ("transformers", "tokenizers", "accelerate", "gguf", "peft", "llama_cpp"),
     "control": ("gymnasium", "mujoco", "minari", "metaworld", "robosuite", "shapely", "h5py"),
     "science": (
         "clarabel", "scs", "flint", "sympy", "mpmath", "cvxpy", "Bio", "pyrodigal", "edlib", "skfem", "ot", "pyamg",
     ),
-    "peers": ("alkahest", "crowdkit", "numba", "probmetrics", "venn_abers"),
+    "peers": (
+        "alkahest", "crowdkit", "girth", "lightgbm", "numba", "probmetrics", "quantile_forest", "qutip", "qutip_qtrl",
+        "statsmodels", "venn_abers",
+    ),
     "cluster": ("distributed", "dask"),
     "report": ("altair", "vl_convert", "jinja2"),
 }
