@@ -1,4 +1,4 @@
-"""Language models: the small decoders that several methods train from scratch.
+"""Language models: the small decoders that several methods train from scratch, and small pretrained ones.
 
-`assay.language.tiny` needs torch and is imported by name, never from here.
+`assay.language.tiny`, `.hooks`, `.minilm` and `.smollm2` need torch and are imported by name, never from here.
 """
