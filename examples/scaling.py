@@ -1,28 +1,23 @@
-"""Predict the loss of larger training runs from smaller ones, and choose a batch size.
+"""Divide a budget by the runs at hand, and choose a batch size.
 
-The noisy quadratic system is fitted to the cheaper two thirds of real training runs of byte-level
-decoders, and asked about the dearest ones; Chinchilla's law is asked the same.
+`plan_run` fits the laws that a table of runs allows, ranks them on its larger runs, and divides a budget ten times
+the largest run. The noisy quadratic system then says which batch suits it.
 """
 
-import numpy as np
-
 from assay.datasets import load_dataset
-from assay.scaling import NQS, ChinchillaLaw
+from assay.scaling import NQS, plan_run
 
 
 def main() -> None:
     runs = load_dataset("tiny-lm-runs").groupby(["N", "B", "K"], as_index=False)[["tokens", "flops", "loss"]].mean()
-    small = runs[runs.flops <= runs.flops.quantile(0.7)]
-    large = runs.drop(small.index)
-    law = NQS(n_starts=16, variant="standard").fit(small[["N", "B", "K"]], small.loss)
-    chinchilla = ChinchillaLaw().fit(small[["N", "tokens"]].rename(columns={"tokens": "D"}), small.loss)
-    for name, predicted in {
-        "noisy quadratic system": law.predict(large[["N", "B", "K"]]),
-        "Chinchilla": chinchilla.predict(large[["N", "tokens"]].rename(columns={"tokens": "D"})),
-    }.items():
-        error = np.abs(np.log(predicted / large.loss)).mean()
-        print(f"{name:24} mean error on {len(large)} larger runs: {100 * error:.1f} %")
-    print(law.optimal(compute=float(large.flops.max()), seq_len=128).to_string(index=False))
+    budget = 10 * float(runs.flops.max())
+    plan = plan_run(runs, budget, laws=["chinchilla", "kaplan", "power"], n_starts=4, n_refits=20)
+    print(plan.laws[["error", "clearly_worse", "N", "D", "loss"]].to_string(float_format="{:.3g}".format))
+    print(f"\n{budget:.2g} FLOP, by {plan.law}:")
+    print(plan.allocation.to_string(float_format="{:.3g}".format))
+    law = NQS(n_starts=16, variant="standard").fit(runs, runs.loss)
+    print("\nbatch sizes, by the noisy quadratic system:")
+    print(law.optimal(compute=budget, seq_len=128).to_string(index=False, float_format="{:.4g}".format))
 
 
 if __name__ == "__main__":

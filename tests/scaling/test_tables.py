@@ -163,6 +163,28 @@ def test_a_run_that_stands_twice_counts_once_and_repeats_with_another_loss_stay(
     assert len(read.runs) == 13 and read.notes[-1].startswith("1 run named twice, counted once (rows 12)")
 
 
+def test_a_long_table_shows_all_its_columns(runs):
+    wide = runs.rename(columns={"loss": "zz"}).assign(**{f"c{i}": 1.0 for i in range(25)}, **{"Unnamed: 0": 1})
+    message = refusal(wide, ["loss"])
+    assert "c24 (1 to 1)" in message and "zz (" in message and "Unnamed" not in message
+    assert refusal(wide.drop(columns=["N", "D"]), ["N", "D", "loss"]).startswith(
+        "the table lacks N (parameters), D (tokens) and loss (nats a token)"
+    )
+
+
+def test_an_optional_column_with_empty_cells_is_left_out_and_a_needed_one_refused(runs):
+    runs["lr"] = [np.nan, *[0.01] * 11]
+    read = read_run_table(runs, ["N", "D", "loss"])
+    assert not read.has("lr") and any(note.startswith("lr is empty in 1 rows") for note in read.notes)
+    assert "lr must be positive and finite" in refusal(runs, columns={"lr": "lr"})
+    assert "lr must be positive and finite" in refusal(runs, ["lr"])
+
+
+@pytest.mark.parametrize("how", [{"seq_len": "long"}, {"vocab": True}, {"columns": "N=params"}, {"seq_len": [128]}])
+def test_settings_of_a_wrong_type_are_refused(runs, how):
+    assert "must be a" in refusal(runs, **how)
+
+
 def test_one_size_or_one_batch_is_noted(runs):
     notes = read_run_table(runs.assign(N=1e7), ["N", "B", "loss"]).notes
     assert any(note.startswith("N is 1e+07 in all runs") for note in notes)

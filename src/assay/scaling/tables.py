@@ -20,6 +20,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -89,8 +90,9 @@ class RunTable:
         missing = [name for name in columns if name not in self.runs.columns]
         if not missing:
             return ""
-        words = " and ".join(f"{name} ({COLUMNS[name]})" for name in missing)
-        return f"{self.where} lacks {words}"
+        words = [f"{name} ({COLUMNS[name]})" for name in missing]
+        listed = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+        return f"{self.where} lacks {listed}"
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -145,11 +147,16 @@ def read_run_table(
     table = read_table(source) if isinstance(source, Path) else source
     if not len(table):
         raise InputError(f"{where} holds no runs")
+    _check_settings(columns, seq_len, vocab)
     named, factors = _names(table, columns or {}, where)
+    notes = [
+        f"{name} is empty in {table[named.pop(name)].isna().sum()} rows: the column is left out."
+        for name in POSITIVE if name in named and name not in needs and name not in (columns or {})
+        and table[named[name]].isna().any()
+    ]
     runs = pd.DataFrame(
         {name: _values(table[column], name, factors.get(name, 1.0), where) for name, column in named.items()}
     ).set_axis(table.index, axis=0)
-    notes: list[str] = []
     if "loss" in runs:
         runs = _finished(runs, vocab, where, notes)
     _check_units(runs, where)
@@ -190,6 +197,14 @@ def read_dates(values: pd.Series, where: str) -> pd.Series:
         first = ", ".join(f"{value!r} in row {row}" for row, value in bad.head(3).items())
         raise InputError(f"{where}: {len(bad)} of {len(values)} dates can't be read: {first}")
     return parsed.dt.tz_localize(None)
+
+
+def _check_settings(columns: object, seq_len: object, vocab: object) -> None:
+    if columns is not None and not isinstance(columns, Mapping):
+        raise InputError(f"columns must be a mapping such as {{'N': 'params'}}, got {columns!r}")
+    for name, value in (("seq_len", seq_len), ("vocab", vocab)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise InputError(f"{name} must be a number, got {value!r}")
 
 
 def _names(table: pd.DataFrame, given: Mapping[str, str], where: str) -> tuple[dict[str, str], dict[str, float]]:
@@ -376,13 +391,14 @@ def _without_duplicates(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 
 def _offer(table: pd.DataFrame, named: Mapping[str, str], missing: Sequence[str]) -> str:
     """What the user can say about the columns that no name was found for, with their range."""
-    left = [label for label in map(str, table.columns) if label not in named.values()]
+    taken = set(named.values())
+    left = [label for label in map(str, table.columns) if label not in taken and not label.startswith("Unnamed:")]
     ranges = []
     for label in left:
         numbers = pd.to_numeric(table[label], errors="coerce").dropna()
         ranges.append(f"{label} ({numbers.min():.3g} to {numbers.max():.3g})" if len(numbers) else label)
     say = ",".join(f"{name}=COLUMN" for name in missing)
-    return f"say which column it is ({say}): {_some(ranges)}" if ranges else "no column of the file is left for it"
+    return f"say which column it is ({say}): {_some(ranges, 40)}" if ranges else "no column of the file is left for it"
 
 
 def _runs(count: int) -> str:
