@@ -13,7 +13,7 @@ from assay.study import Claim
 
 __all__ = ["RECORD_BYTES", "checks"]
 
-RECORD_BYTES = 260_000
+RECORD_BYTES = 280_000
 ABSOLUTE_PATH = re.compile(
     r"(?<![\w:/.])/(?:home|root|tmp|work|usr|var|opt|mnt|srv|etc|Users|Volumes|private)/|(?<!\w)[A-Za-z]:\\\\"
 )
