@@ -23,7 +23,7 @@ from assay.scaling.fit import LossLaw, split_above
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 HELD_OUT_ABOVE = 0.7
 SCAN_SEQ_LEN = 2048
-FROM_RECORDS = {"irsl": 0, "prescriptive": 0, "token-complexity": 0, "meta-adaptation": 0}  # which chart of each
+FROM_RECORDS = {"irsl": 0, "prescriptive": 2, "token-complexity": 0, "meta-adaptation": 0}  # which chart of each
 
 
 def laws() -> dict[str, LossLaw]:
@@ -65,11 +65,11 @@ def points() -> Iterator[pd.DataFrame]:
 def laws_chart() -> dict[str, Any]:
     """Predicted over measured loss, a panel for each law and table."""
     frame = pd.concat(points(), ignore_index=True).round(4)
-    axis = {"type": "quantitative", "scale": {"type": "log", "zero": False}}
+    axis = {"type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 8}, "axis": {"tickCount": 4}}
     base = {
         "data": {"values": frame.to_dict("records")},
         "facet": {
-            "row": {"field": "table", "type": "nominal", "title": None},
+            "row": {"field": "table", "type": "nominal", "title": None, "sort": list(tables())},
             "column": {"field": "law", "type": "nominal", "title": None, "sort": list(laws())},
         },
         "resolve": {"scale": {"x": "independent", "y": "independent"}},

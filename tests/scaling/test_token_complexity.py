@@ -18,7 +18,7 @@ from assay.scaling.token_complexity.judging import log_damage_ratios
 from assay.scaling.token_complexity.theory import expected_maximum
 
 # What assay.conformance makes of the method, asserted by tests/test_every_method.py.
-CHECKS = {"passed": 122, "excused": 8, "oracles": 13, "oracles_without_data": 13}
+CHECKS = {"passed": 129, "excused": 1, "oracles": 13, "oracles_without_data": 13}
 
 
 def direct(q, k, v, scale=1.0):
