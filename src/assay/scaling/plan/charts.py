@@ -113,7 +113,7 @@ def study_charts(results: Results, titles: Mapping[str, str]) -> list[dict[str, 
                 "value": _short(row.metrics[metric]), "ours": row.cell.arm == "plan",
             }
             for row in results.measured
-            if metric in row.metrics and row.cell.arm not in ("zero-width", "permuted-spread")
+            if metric in row.metrics and row.cell.arm != "zero-width"
         ]
         if values:
             charts.append(_bars(values, title, words))

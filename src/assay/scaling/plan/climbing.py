@@ -84,8 +84,6 @@ def pick(arm: str, table: pd.DataFrame) -> pd.DataFrame:
     picked = ARMS[arm](table[table["law"] != ""]).drop_duplicates("rung").sort_values("rung", ignore_index=True)
     if arm == "zero-width":
         return picked.assign(lowest=picked["expected"], highest=picked["expected"])
-    if arm == "permuted-spread":
-        return picked.assign(spread=np.random.default_rng(0).permutation(picked["spread"]))
     return picked
 
 
@@ -108,5 +106,5 @@ ARMS = {
     "chinchilla": lambda table: table[table["law"] == "chinchilla"],
     "least-fitted": _by("fitted"),
     "worst-ranked": _by("rank", ascending=False),
-    "shuffled": _first, "zero-width": _first, "permuted-spread": _first,
+    "shuffled": _first, "zero-width": _first,
 }

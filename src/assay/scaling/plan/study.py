@@ -150,25 +150,6 @@ def _coverage(claim: Claim, results: Results) -> Verdict:
     return claim.judge(replace(found, low=max(0.0, found.low), high=min(1.0, found.high)), text)
 
 
-def _informative(claim: Claim, results: Results) -> Verdict:
-    units, absent = _home(results, claim.arm)
-    if absent:
-        return claim.untested(absent)
-    tables = units.groupby("table")
-    sizes = tables["unit"].transform("size")
-    spread, error = (tables[name].rank().to_numpy() / sizes.to_numpy() for name in ("spread", "error"))
-
-    def correlation(rows: np.ndarray) -> float:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return float(np.corrcoef(spread[rows], error[rows])[0, 1]) if len(rows) > 2 else float("nan")
-
-    interval = stats.bootstrap(
-        correlation, len(units), clusters=units["block"].to_numpy(), strata=units["table"].to_numpy()
-    )
-    text = f"rank correlation within tables over {len(units)} budgets" + _caveat(results, claim.arm)
-    return claim.judge(interval, text)
-
-
 def _regret(claim: Claim, results: Results) -> Verdict:
     units, absent = _home(results, claim.arm)
     if absent:
@@ -209,6 +190,6 @@ def _beside(results: Results, arm: str, metric: str, baseline: str = "") -> str:
 
 
 JUDGES: dict[str, Callable[[Claim, Results], Verdict]] = {
-    "p1": _better_than_chinchilla, "p2": _coverage, "p3": _informative, "p4": _regret,
+    "p1": _better_than_chinchilla, "p2": _coverage, "p3": _regret,
 }
 STUDY = PlanStudy
