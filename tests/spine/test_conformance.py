@@ -653,10 +653,17 @@ def test_a_slow_smoke_tier_fails(tmp_path, monkeypatch):
     )
     slow = Broken("study: smoke time", "law", "", edit("study.py", BEFORE_MEASURE, burn + BEFORE_MEASURE))
     monkeypatch.setattr(study_checks, "SMOKE_SECONDS", 0.3)
-    monkeypatch.setattr(study_checks, "LOADED", 1.0)
+    monkeypatch.setattr(study_checks, "slowness", lambda: 1.0)
     with placed(tmp_path, "odd-law", "law", slow.apply) as method:
         result = find(method, tmp_path, slow.check).result()
     assert re.search(r"took 0\.\d s of CPU, 0\.3 s are allowed", result.reason), result
+
+
+def test_the_limit_of_the_smoke_tier_follows_the_machine(monkeypatch):
+    monkeypatch.setattr(study_checks, "_yardstick", lambda: 2 * study_checks.YARDSTICK_SECONDS)
+    assert study_checks.slowness() == 2.0
+    monkeypatch.setattr(study_checks, "_yardstick", lambda: 0.5 * study_checks.YARDSTICK_SECONDS)
+    assert study_checks.slowness() == 1.0
 
 
 def test_no_check_goes_without_a_broken_method(tmp_path):

@@ -8,7 +8,7 @@ look at them.
 from __future__ import annotations
 
 import json
-import os
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +16,8 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import numpy as np
 
 from assay.conformance.alike import same
 from assay.conformance.check import Check
@@ -27,7 +29,7 @@ from assay.study import Cell, Outcome, Results, Row, Skip, Step, Study, Tier, Ve
 __all__ = ["SMOKE_SECONDS", "Measured", "checks", "measure_tier"]
 
 SMOKE_SECONDS = 3.0
-LOADED = 1.5
+YARDSTICK_SECONDS = 0.12
 CELLS_SECONDS = 2.0
 CHART_BYTES = 60_000
 
@@ -172,13 +174,32 @@ def _measures(runs: _Runs) -> None:
 
 
 def _time(runs: _Runs) -> None:
-    seconds, limit = min(runs.first.seconds, runs.second.seconds), SMOKE_SECONDS * (LOADED if _is_loaded() else 1.0)
-    assert seconds <= limit, f"the smoke tier took {seconds:.1f} s of CPU, {limit:g} s are allowed"
+    seconds, limit = min(runs.first.seconds, runs.second.seconds), SMOKE_SECONDS * slowness()
+    assert seconds <= limit, f"the smoke tier took {seconds:.1f} s of CPU, {limit:.2g} s are allowed"
 
 
-def _is_loaded() -> bool:
-    """Whether other work competes for the cores: their shared parts then make CPU seconds longer."""
-    return os.getloadavg()[0] > 0.6 * (os.cpu_count() or 1)
+def slowness() -> float:
+    """How much longer a core needs now than the one on which the limit was set, by a fixed piece of work; 1 or more.
+
+    Other work beside it counts too: shared caches and hardware threads make CPU seconds longer.
+    """
+    with _one_thread():
+        return max(1.0, statistics.median(_yardstick() for _ in range(5)) / YARDSTICK_SECONDS)
+
+
+def _yardstick() -> float:
+    """CPU seconds of interpreter loops, linear algebra and vector arithmetic in about equal parts."""
+    start = time.process_time()
+    total = 0
+    for number in range(200_000):
+        total += number * number % 7
+    matrix: np.ndarray = np.random.default_rng(0).normal(size=(120, 120))
+    for _ in range(40):
+        matrix = np.linalg.solve(matrix @ matrix.T + 1e3 * np.eye(120), matrix)
+    vector = np.arange(50_000.0)
+    for _ in range(40):
+        np.sort(np.sin(vector) * vector)
+    return time.process_time() - start
 
 
 def _repeats(runs: _Runs) -> None:
