@@ -14,7 +14,6 @@ CPU seconds of one process on one thread, warmed up, alternating, the median of 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from assay.scaling.irsl import BetaIRT
 from assay.scaling.irsl.ability import Items, estimate, response_of
 from assay.scaling.irsl.tables import HOME, load_table
+from assay.timing import alternate, cpu_seconds, speed_case
 
 N_ABILITIES, OUTER, TOLERANCE, PHI = 150, 100, 1e-6, 10.0
 N_QUESTIONS, LARGE, ANSWERS = 100, 4472, 25
@@ -57,7 +57,7 @@ def calibration_cases(p: np.ndarray, repeats: int) -> list[dict[str, Any]]:
     large = np.resize(p.T, (LARGE, len(p))).T
     large_s = cpu_seconds(lambda: BetaIRT().fit(large))
     return [
-        case(name, ours_s, peer_s, CALIBRATION_TARGET, "average over 150 random abilities, torch",
+        speed_case(name, ours_s, peer_s, CALIBRATION_TARGET, "average over 150 random abilities, torch",
              "; ours estimates the precision as well"),
         alone(f"calibration, {len(p)} checkpoints by {LARGE} questions", large_s, LARGE_LIMIT_S),
     ]
@@ -87,7 +87,7 @@ def testing_cases(p: np.ndarray, repeats: int) -> list[dict[str, Any]]:
     answers = response_of(np.resize(p[-1], LARGE)[None], large)
     one_s = float(np.median([cpu_seconds(lambda: estimate(answers, large)) for _ in range(5 * repeats)]))
     return [
-        case(f"one answer of an adaptive test, {ANSWERS} given", ours_s / 20, peer_s / 20, ANSWER_TARGET,
+        speed_case(f"one answer of an adaptive test, {ANSWERS} given", ours_s / 20, peer_s / 20, ANSWER_TARGET,
              "L-BFGS in torch"),
         alone(f"ability of one new checkpoint from {LARGE} answers", one_s, ONE_LIMIT_S),
     ]
@@ -146,13 +146,6 @@ def beta_loss(y: Any, eta: Any) -> Any:
     return -(value + torch.lgamma(torch.tensor(PHI, dtype=torch.float64))).mean()
 
 
-def case(name: str, ours_s: float, peer_s: float, target: float, peer: str, note: str = "") -> dict[str, Any]:
-    return {
-        "name": name, "ours_s": ours_s, "peer_s": peer_s, "ratio": peer_s / ours_s, "target": target, "peer": peer,
-        "note": note,
-    }
-
-
 def alone(name: str, ours_s: float, limit_s: float) -> dict[str, Any]:
     kept = "kept" if ours_s < limit_s else "missed"
     return {
@@ -167,19 +160,6 @@ def many(call: Callable[[], Any], times: int) -> Callable[[], None]:
             call()
 
     return repeated
-
-
-def alternate(ours: Callable[[], Any], peer: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Median CPU seconds of each, taken in turns."""
-    ours()
-    pairs = [(cpu_seconds(ours), cpu_seconds(peer)) for _ in range(repeats)]
-    return tuple(float(np.median(column)) for column in zip(*pairs, strict=True))  # type: ignore[return-value]
-
-
-def cpu_seconds(call: Callable[[], Any]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ CPU seconds of one process on one thread, warmed up, alternating, the median of 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from scipy.linalg import solve_continuous_lyapunov
 from threadpoolctl import threadpool_limits
 
 from assay.scaling.meta_adaptation import LQRFamily, QubitFamily
+from assay.timing import alternate, speed_case
 
 SEGMENTS, TASKS, SUBSTEPS = 60, 20, 1
 X = torch.tensor([[0, 1], [1, 0]], dtype=torch.complex128)
@@ -56,7 +55,7 @@ def gate_case(repeats: int) -> dict[str, Any]:
     np.testing.assert_allclose(gradient, other_gradient, atol=1e-6)
     ours_s, peer_s = alternate(ours, peer, repeats)
     name = f"losses and gradients of {TASKS} one-qubit tasks, {SEGMENTS} segments"
-    return case(name, ours_s, peer_s, 50.0, "Runge-Kutta loop, one task and state at a time")
+    return speed_case(name, ours_s, peer_s, 50.0, "Runge-Kutta loop, one task and state at a time")
 
 
 def regulator_case(repeats: int) -> dict[str, Any]:
@@ -67,7 +66,8 @@ def regulator_case(repeats: int) -> dict[str, Any]:
     for mine, theirs in zip(ours(), peer(), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
     ours_s, peer_s = alternate(lambda: [ours() for _ in range(20)], peer, repeats)
-    return case("costs and gradients of 100 regulators", ours_s / 20, peer_s, 20.0, "SciPy's Lyapunov solver in a loop")
+    peer_name = "SciPy's Lyapunov solver in a loop"
+    return speed_case("costs and gradients of 100 regulators", ours_s / 20, peer_s, 20.0, peer_name)
 
 
 def one_after_the_other(pulse: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -123,26 +123,6 @@ def lyapunov_loop(masses: np.ndarray, gain: np.ndarray) -> tuple[np.ndarray, np.
         costs.append(np.trace(P))
         gradients.append((2 * (R @ K - B.T @ P) @ S).ravel())
     return np.array(costs), np.array(gradients)
-
-
-def case(name: str, ours_s: float, peer_s: float, target: float, peer: str, note: str = "") -> dict[str, Any]:
-    return {
-        "name": name, "ours_s": ours_s, "peer_s": peer_s, "ratio": peer_s / ours_s, "target": target, "peer": peer,
-        "note": note,
-    }
-
-
-def alternate(ours: Callable[[], Any], peer: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Median CPU seconds of each, taken in turns."""
-    ours()
-    pairs = [(cpu_seconds(ours), cpu_seconds(peer)) for _ in range(repeats)]
-    return tuple(float(np.median(column)) for column in zip(*pairs, strict=True))  # type: ignore[return-value]
-
-
-def cpu_seconds(call: Callable[[], Any]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 if __name__ == "__main__":

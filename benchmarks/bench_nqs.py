@@ -13,8 +13,6 @@ CPU seconds of one process on one thread, warmed up, alternating, the median of 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,7 @@ from assay.datasets import DataUnavailable, load_dataset
 from assay.scaling.nqs import NQS, nqs_risk_regularized
 from assay.scaling.nqs.noisy_quadratic import INITIAL_WEIGHT_VARIANCE, LEARNING_RATE, Rows, log_risk_and_jacobian
 from assay.scaling.nqs.runs import authors_runs, tiny_runs
+from assay.timing import alternate, speed_case
 
 THETA = {
     "p": 1.1131253732848405, "q": 0.584242820729791, "P": 3.3926855412266743, "Q": 0.8853327469240055,
@@ -57,8 +56,8 @@ def prediction_cases(repeats: int) -> list[dict[str, Any]]:
     ours_s, peer_s = alternate(ours, peer, repeats)
     name = "regularised prediction of 64 runs"
     return [
-        case(name, ours_s, peer_s, 1.0, "loop over runs and segments"),
-        case(name, ours_s, REFERENCE_PREDICTION_S, 50.0, "the reference on a CPU", STATED),
+        speed_case(name, ours_s, peer_s, 1.0, "loop over runs and segments"),
+        speed_case(name, ours_s, REFERENCE_PREDICTION_S, 50.0, "the reference on a CPU", STATED),
     ]
 
 
@@ -77,29 +76,10 @@ def fit_cases(repeats: int) -> list[dict[str, Any]]:
     ours()
     ours_s, peer_s = (seconds / FIT_SEEDS for seconds in alternate(ours, peer, repeats))
     name = f"fit to a cost of {target:.4g} on {where}"
-    cases = [case(name, ours_s, peer_s, 3.0, "the same search with finite differences")]
+    cases = [speed_case(name, ours_s, peer_s, 3.0, "the same search with finite differences")]
     if where != "our runs":
-        cases.append(case(name, ours_s, REFERENCE_FIT_S, 4.0, "the reference on a GPU", STATED))
+        cases.append(speed_case(name, ours_s, REFERENCE_FIT_S, 4.0, "the reference on a GPU", STATED))
     return cases
-
-
-def case(name: str, ours_s: float, peer_s: float, target: float, peer: str, note: str = "") -> dict[str, Any]:
-    return {
-        "name": name, "ours_s": ours_s, "peer_s": peer_s, "ratio": peer_s / ours_s, "target": target, "peer": peer,
-        "note": note,
-    }
-
-
-def alternate(ours: Callable[[], Any], peer: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Median CPU seconds of each, taken in turns."""
-    pairs = [(cpu_seconds(ours), cpu_seconds(peer)) for _ in range(repeats)]
-    return tuple(float(np.median(column)) for column in zip(*pairs, strict=True))  # type: ignore[return-value]
-
-
-def cpu_seconds(call: Callable[[], Any]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 def loop_over_segments(N: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:

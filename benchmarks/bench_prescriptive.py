@@ -15,7 +15,6 @@ CPU seconds of one process on one thread, warmed up, alternating, the median of 
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +28,7 @@ from assay.datasets import DataUnavailable, load_dataset
 from assay.scaling.prescriptive import CapabilityBoundary, select_evaluations
 from assay.scaling.prescriptive.bins import bin_of, equal_mass_bins
 from assay.scaling.prescriptive.design import information_rows
+from assay.timing import alternate, speed_case
 
 TASKS = ("ifeval", "bbh", "math_lvl5", "gpqa", "musr", "mmlu_pro")
 LEVEL, KAPPA, PENALTY = 0.98, 50.0, 1e-2
@@ -68,7 +68,8 @@ def fit_cases(flops: np.ndarray, tasks: dict[str, np.ndarray], repeats: int) -> 
             lambda y=y: CapabilityBoundary().fit(flops, y), lambda y=y: slsqp_fit(np.log10(flops), y), repeats
         )
         note = f"objectives {objectives[0]:.8f} and {objectives[1]:.8f}"
-        cases.append(result(f"fit of {len(y)} models, {task}", ours_s, peer_s, 5.0, "138 + 50 solves by SLSQP", note))
+        name = f"fit of {len(y)} models, {task}"
+        cases.append(speed_case(name, ours_s, peer_s, 5.0, "138 + 50 solves by SLSQP", note))
     return cases
 
 
@@ -131,7 +132,7 @@ def design_case(flops: np.ndarray, tasks: dict[str, np.ndarray], cost: np.ndarra
     assert same, "the loop chooses other models"
     ours_s, peer_s = alternate(ours, peer, repeats)
     name = f"choice of {len(first)} among {len(z)} models"
-    return result(name, ours_s, peer_s, 20.0, "the same in a Python loop over models")
+    return speed_case(name, ours_s, peer_s, 20.0, "the same in a Python loop over models")
 
 
 def loop_selection(z: np.ndarray, cost: np.ndarray, budget: float, theta: tuple[float, ...]) -> list[int]:
@@ -185,7 +186,7 @@ def peer_cases(flops: np.ndarray, tasks: dict[str, np.ndarray], repeats: int) ->
     cases = []
     for name, peer in peers.items():
         ours_s, peer_s = alternate(lambda: CapabilityBoundary(exact=True).fit(flops, y), peer, repeats)
-        cases.append(result(f"unsmoothed fit of {len(y)} models, {task}", ours_s, peer_s, 0.0, name))
+        cases.append(speed_case(f"unsmoothed fit of {len(y)} models, {task}", ours_s, peer_s, 0.0, name))
     return cases
 
 
@@ -193,25 +194,6 @@ def sklearn_line(z: np.ndarray, y: np.ndarray) -> Any:
     from sklearn.linear_model import QuantileRegressor
 
     return QuantileRegressor(quantile=LEVEL, alpha=0.0, solver="highs").fit(z[:, None], y)
-
-
-def result(name: str, ours_s: float, peer_s: float, target: float, peer: str, note: str = "") -> dict[str, Any]:
-    return {
-        "name": name, "ours_s": ours_s, "peer_s": peer_s, "ratio": peer_s / ours_s, "target": target, "peer": peer,
-        "note": note,
-    }
-
-
-def alternate(ours: Callable[[], Any], peer: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Median CPU seconds of each, taken in turns."""
-    pairs = [(cpu_seconds(ours), cpu_seconds(peer)) for _ in range(repeats)]
-    return tuple(float(np.median(column)) for column in zip(*pairs, strict=True))  # type: ignore[return-value]
-
-
-def cpu_seconds(call: Callable[[], Any]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ CPU seconds of one process on one thread, warmed up, alternating, the median of 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from assay.scaling.token_complexity import attention_convergence
 from assay.scaling.token_complexity.convergence import draw_orders
+from assay.timing import cpu_seconds
 
 TOKENS, QUERIES, WIDTH, ORDERS = 8192, 128, 64, 32
 GRIDS = {"16 n": 16, "8 n": 8}
@@ -68,12 +67,6 @@ def peer_errors(q: np.ndarray, k: np.ndarray, v: np.ndarray, ns: list[int]) -> n
             found = attend(queries, shuffled[:, :, :n], carried[:, :, :n])
             errors[i] += float((found - whole).norm(dim=-1).mean())
     return errors / ORDERS
-
-
-def cpu_seconds(call: Callable[[], Any]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 if __name__ == "__main__":

@@ -15,11 +15,9 @@ tokens, the middle of the grid on a log scale), and used for every run of that w
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import json
 import math
-import os
 import platform
 import sys
 import sysconfig
@@ -32,6 +30,7 @@ import pandas as pd
 import torch
 
 from assay.language.tiny import TinyCausal, TinyConfig, TrainConfig, heldout_loss, sample_bytes, train
+from resumable import add_rows, next_rate
 
 WIDTHS = (24, 34, 48, 68, 96, 136)
 BATCHES = (4, 16, 64, 256)
@@ -41,7 +40,6 @@ TOP_LEVEL = 10  # the largest budget with the first seed, in doublings of the sm
 SEED_LEVELS = {0: TOP_LEVEL, 1: 7, 2: 6}  # the largest level that each seed covers
 HELD_OUT_WINDOWS = 512
 CURVE_POINTS = 8
-FIRST_RATES = (0.004, 0.008, 0.016)
 TOKENS_TOP_STEP = 4  # 64 x 4000 and 256 x 1000 sequences; one more fourfold step would cost hours
 
 HERE = Path(__file__).resolve().parents[1] / "src" / "assay" / "scaling" / "measured"
@@ -134,15 +132,6 @@ def choose_rates(widths: list[int]) -> None:
             print(width, rate, losses[rate], flush=True)
 
 
-def next_rate(losses: dict[float, float]) -> float | None:
-    """The next rate of the factor-two ladder to try; None once the best lies inside the tried range."""
-    for rate in FIRST_RATES:
-        if rate not in losses:
-            return rate
-    best = min(losses, key=losses.get)  # type: ignore[arg-type]
-    return 2 * best if best == max(losses) else best / 2 if best == min(losses) else None
-
-
 def make_runs(jobs: int, index: int) -> None:
     rates = pd.read_csv(RATES).sort_values("loss").groupby("width")["rate"].first()
     missing = set(WIDTHS) - set(rates.index)
@@ -164,19 +153,6 @@ def finished() -> set[tuple[int, ...]]:
     if not RUNS.exists():
         return set()
     return set(pd.read_csv(RUNS)[["width", "B", "K", "seed"]].itertuples(index=False, name=None))
-
-
-def add_rows(path: Path, rows: list[dict]) -> None:
-    """Append under a lock: write under another name and rename, so that a stop leaves a whole table."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.parent / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        table = pd.DataFrame(rows)
-        if path.exists():
-            table = pd.concat([pd.read_csv(path), table])
-        part = path.with_suffix(f".{os.getpid()}.part")
-        table.to_csv(part, index=False)
-        part.replace(path)
 
 
 def write_about(training: np.ndarray, held_out: np.ndarray) -> None:
