@@ -1,0 +1,1 @@
+"""Next-base models of DNA: blocks, sequences, training."""
