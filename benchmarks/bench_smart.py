@@ -1,4 +1,4 @@
-"""SMART's L-BFGS fit against the authors' training loop, on the same rows, alternately.
+"""SMART's Gauss-Newton fit against the authors' training loop, on the same rows, alternately.
 
 The peer is the loop as the paper describes it, written here in plain torch with autograd: 2000 full-batch Adam epochs
 of the 49-parameter net, the parameters of the least loss kept. The method is `SMARTCalibrator()` as it comes: four

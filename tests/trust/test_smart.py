@@ -32,7 +32,7 @@ from assay.trust.smart.solvers import NetLoss
 from assay.trust.smart.temperature_net import TemperatureNet
 
 # What assay.conformance makes of the method, asserted by tests/test_every_method.py.
-CHECKS = {"passed": 99, "excused": 1, "oracles": 27, "oracles_without_data": 26}
+CHECKS = {"passed": 99, "excused": 1, "oracles": 28, "oracles_without_data": 27}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*look like probabilities", "ignore:.*probabilities of zero")
 
@@ -214,6 +214,43 @@ def test_oracle_analytic_gradient_equals_autograd(objective):
     np.testing.assert_allclose(gradient, parameters.grad.numpy(), atol=1e-12)
 
 
+def test_oracle_curvature_is_that_of_gauss_and_newton():
+    """Of gaps by finite differences, and of the likelihood by the variance of the logits; no ramp at the kinks."""
+    logits, y = random_rows(6)
+    net = TemperatureNet(3, 0.1)
+    first, second = top_two(logits)
+    rows = ValidationRows.of(logits, y, (first - second) / 5)
+    weights, step = net.initial(np.random.default_rng(4)), 1e-6
+
+    def gaps(at):
+        confidence = rows.confidence(net(at, rows.score))[0]
+        share = SoftECE().memberships(confidence)
+        return share @ (confidence - rows.correct) / share.sum(axis=1)
+
+    def temperatures(at):
+        return net.with_pullback(at, rows.score)[0]
+
+    def slopes(of):
+        return np.stack([(of(weights + step * e) - of(weights - step * e)) / (2 * step) for e in np.eye(net.size)])
+
+    temperature, pullback = net.with_pullback(weights, rows.score)
+    confidence, by_temperature = rows.confidence(temperature)
+    loss, gradient, roots = SoftECE().with_curvature(confidence, rows.correct)
+    assert loss == SoftECE()(confidence, rows.correct)[0]
+    assert np.array_equal(gradient, SoftECE()(confidence, rows.correct)[1])
+    share = SoftECE().memberships(confidence).sum(axis=1) / len(rows)
+    psi = np.maximum(np.sqrt(gaps(weights) ** 2 + 1e-6), 1e-3)
+    by_gap = slopes(gaps)
+    found = pullback(roots * by_temperature)
+    np.testing.assert_allclose(found.T @ found, (by_gap * share / psi) @ by_gap.T, atol=1e-6)
+
+    p = softmax(logits / temperature[:, None], axis=1)
+    variance = (p * logits**2).sum(axis=1) - (p * logits).sum(axis=1) ** 2
+    by_row = slopes(temperatures)
+    expected = (by_row * variance / temperature**4) @ by_row.T
+    np.testing.assert_allclose(pullback.curvature(rows.nll_curvature(temperature)), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_oracle_gradient_equals_finite_differences():
     random = np.random.default_rng(7)
     confidence, correct = random.uniform(0.3, 1.0, 40), (random.random(40) < 0.7).astype(float)
@@ -272,13 +309,13 @@ def test_top_two_count_equal_logits_twice():
 # Oracles of the solvers and reference numbers
 
 
-def test_oracle_lbfgs_is_no_worse_than_the_authors_loop(digits):
+def test_oracle_default_and_lbfgs_are_no_worse_than_the_authors_loop(digits):
     pytest.importorskip("torch")
     logits, y = digits
-    ours = SMARTCalibrator().fit(logits[:500], y[:500])
-    adam = SMARTCalibrator(solver="adam").fit(logits[:500], y[:500])
-    losses = [charbonnier_soft_ece(model.transform(logits[:500]), y[:500]) for model in (ours, adam)]
-    assert losses[0] <= losses[1] + 1e-4
+    solvers = ("gauss-newton", "lbfgs", "adam")
+    ours, lbfgs, adam = (SMARTCalibrator(solver=solver).fit(logits[:500], y[:500]) for solver in solvers)
+    losses = [charbonnier_soft_ece(model.transform(logits[:500]), y[:500]) for model in (ours, lbfgs, adam)]
+    assert max(losses[:2]) <= losses[2] + 1e-4
     assert adam.n_iter_ == 2000 and len(adam.weights_) == 49
 
 
@@ -402,6 +439,26 @@ def test_trap_early_stopping_keeps_a_held_out_optimum(digits):
     assert losses[1] < losses[0]
 
 
+@pytest.fixture(scope="module")
+def pools(digits) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    made = {name: data.pool_logits(name, "") for name in ("satimage", "penbased")}
+    return {"digits": digits, **{name: (rows["logits"], rows["y"]) for name, rows in made.items()}}
+
+
+@pytest.mark.parametrize("name", ["digits", "satimage", "penbased"])
+@pytest.mark.parametrize("objective", ["charbonnier_softece", "nll"])
+def test_trap_rounding_does_not_choose_the_minimum(pools, name, objective):
+    """Another processor's last digits must give the same map of temperatures."""
+    logits, y = pools[name]
+    random = np.random.default_rng(41)
+    for n in (200, 800):
+        rows = random.permutation(len(y))[:n]
+        other = logits * (1 + 1e-12 * random.normal(size=logits.shape))
+        fits = [SMARTCalibrator(objective=objective).fit(z[rows], y[rows]) for z in (logits, other)]
+        first, second = (np.log(smart.temperatures(logits)) for smart in fits)
+        assert np.abs(first - second).mean() < 1e-6
+
+
 def test_trap_adam_stops_early(digits):
     pytest.importorskip("torch")
     logits, y = digits
@@ -477,10 +534,12 @@ def test_callable_objective_is_minimised(digits):
         return float((error**2).mean()), 2 * error / len(error)
 
     smart = quick(objective=brier_of_confidence).fit(logits[:400], y[:400])
+    lbfgs = quick(objective=brier_of_confidence, solver="lbfgs").fit(logits[:400], y[:400])
+    assert np.array_equal(smart.weights_, lbfgs.weights_)
     before = (softmax(logits[:400], axis=1).max(axis=1) - (logits[:400].argmax(axis=1) == y[:400])) ** 2
     assert smart.loss_ < before.mean()
     pytest.importorskip("torch")
-    with pytest.raises(InputError, match="lbfgs"):
+    with pytest.raises(InputError, match="gauss-newton"):
         SMARTCalibrator(objective=brier_of_confidence, solver="adam").fit(logits[:400], y[:400])
 
 
@@ -784,6 +843,61 @@ def test_splits_of_one_set_do_not_narrow_the_interval():
     pair = frame(np.arange(500), confidence, correct), frame(np.arange(500), np.sqrt(confidence), correct)
     one, five = (intervals.paired_differences([[pair] * k])["brier"] for k in (1, 5))
     assert (one.low, one.high, one.n) == pytest.approx((five.low, five.high, five.n))
+
+
+def test_splits_that_differ_widen_the_interval_as_their_mean_varies():
+    """Every row differs by the same within a split, so that all the spread is that of the mean over five splits."""
+    random = np.random.default_rng(34)
+    units = frame(np.arange(400), random.uniform(0.3, 1, 400), (random.random(400) < 0.5).astype(float))
+    differences = np.array([0.0, 0.02, 0.05, -0.01, 0.04])
+    splits = [(units.assign(brier=units["brier"] + d), units) for d in differences]
+    found = intervals.paired_differences([splits])["brier"]
+    assert found.estimate == pytest.approx(differences.mean())
+    # Student's quantile with 4 degrees of freedom; the bootstrap follows five values only roughly.
+    expected = 2.776 * differences.std(ddof=1) / np.sqrt(5)
+    assert (found.high - found.low) / 2 == pytest.approx(expected, rel=0.15)
+
+
+def test_one_split_far_off_keeps_the_interval_from_excluding_zero():
+    """Four splits agree and one start ends elsewhere: five splits must not show a difference."""
+    random = np.random.default_rng(35)
+    units = frame(np.arange(400), random.uniform(0.3, 1, 400), (random.random(400) < 0.5).astype(float))
+    splits = [(units.assign(brier=units["brier"] + d), units) for d in (-0.02, -0.02, -0.02, -0.02, 0.05)]
+    found = intervals.paired_differences([splits])["brier"]
+    assert found.low < 0 < found.high
+
+
+def test_splits_of_both_arms_are_compared_and_none_may_lack():
+    """An arm planned in fewer splits is compared in those; a planned split that was not measured leaves no answer."""
+    from assay.study import Cell, Results, Row
+    from assay.trust.smart.verdicts import _pairs
+
+    random = np.random.default_rng(36)
+    units = frame(np.arange(50), random.uniform(0.3, 1, 50), (random.random(50) < 0.5).astype(float))
+
+    def rows(arm, splits, lacking=()):
+        return [
+            Row(Cell("letter", arm, seed, {"n_val": 3000}), "failed" if seed in lacking else "measured", units=units)
+            for seed in range(splits)
+        ]
+
+    both = rows("smart", 5) + rows("smart-nll", 3)
+    assert len(_pairs(Results(both), ("letter", 3000), "smart", "smart-nll")) == 3
+    lacking = rows("smart", 5) + rows("smart-nll", 3, lacking=[1])
+    assert _pairs(Results(lacking), ("letter", 3000), "smart", "smart-nll") == []
+    assert _pairs(Results(rows("smart", 5)), ("letter", 3000), "smart", "smart-nll") == []
+
+
+def test_a_loss_that_is_no_number_ends_the_descent():
+    from assay.trust.smart.solvers import _gauss_newton_path
+
+    class OnlyAtTheStart:
+        def with_curvature(self, weights):
+            value = 1.0 if not weights.any() else np.nan
+            return value, np.ones(2), np.eye(2)
+
+    found = _gauss_newton_path(OnlyAtTheStart(), np.zeros(2), 5, lambda value, weights: None)
+    assert found.loss == 1.0 and not found.weights.any()
 
 
 def test_the_smoke_slice_is_what_the_recipe_gives(digits):

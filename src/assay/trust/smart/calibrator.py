@@ -27,14 +27,14 @@ from assay.errors import InputError, as_vector
 
 from .inputs import as_labels, as_logits, check_bandwidth, check_positive, like_input
 from .rows import BLOCK, HARDNESS, ValidationRows, hardness, softmax_in_place, top_two
-from .solvers import Fit, NetLoss, fit_adam, fit_lbfgs
+from .solvers import Fit, NetLoss, fit_adam, fit_from_starts
 from .temperature_net import TemperatureNet
 
 Array = NDArray[np.float64]
 
 OBJECTIVES = ("charbonnier_softece", "softece", "nll")
-SOLVERS = ("lbfgs", "adam")
-# An L-BFGS iteration stands for this many epochs of Adam in `max_iter`.
+SOLVERS = ("gauss-newton", "lbfgs", "adam")
+# A Gauss-Newton or L-BFGS iteration stands for this many epochs of Adam in `max_iter`.
 EPOCHS_PER_ITERATION = 10
 FEW_ROWS = 50
 ROWS_TO_HOLD_OUT = 200
@@ -63,7 +63,7 @@ class SMARTCalibrator(TransformerMixin, BaseEstimator):
     lr : float, default 5e-3
         Learning rate of ``solver="adam"``.
     max_iter : int, default 2000
-        Epochs of ``solver="adam"``; ``solver="lbfgs"`` makes at most a tenth as many iterations from each start.
+        Epochs of ``solver="adam"``; the other solvers make at most a tenth as many iterations from each start.
     t_min : float, default 0.1
         Least temperature.
     standardize : bool, default True
@@ -71,15 +71,17 @@ class SMARTCalibrator(TransformerMixin, BaseEstimator):
     objective : {"charbonnier_softece", "softece", "nll"} or callable
         What is minimised. A callable gets confidences [n] and correctness [n] and returns the loss and its
         derivative by each confidence.
-    solver : {"lbfgs", "adam"}, default "lbfgs"
-        L-BFGS with the analytic gradient and restarts, or the authors' full-batch Adam (needs torch).
+    solver : {"gauss-newton", "lbfgs", "adam"}, default "gauss-newton"
+        Damped Gauss-Newton or L-BFGS with restarts, or the authors' full-batch Adam (needs torch). Changes of the
+        logits in their last digits change a Gauss-Newton fit as little, while L-BFGS may end in another minimum. A
+        callable objective, of which no curvature is known, is minimised by L-BFGS also under the default.
     early_stopping : bool, default False
         Keep the parameters with the least loss on a held-out fifth of the rows instead of the least training loss;
         worth it below 500 rows, where the confidences otherwise rank worse.
     random_state : int, RandomState or None, default 1
         Seed of the starts and of the held-out split.
     n_restarts : int, default 4
-        Starts of ``solver="lbfgs"``: a start whose hidden units are all idle on the data learns nothing.
+        Starts of the first two solvers: a start whose hidden units are all idle on the data learns nothing.
     clip : bool, default False
         Whether margins beyond the fitted range are moved to its ends before the net sees them; the net is linear
         out there, and its temperature can grow without limit or fall to `t_min`.
@@ -105,8 +107,8 @@ class SMARTCalibrator(TransformerMixin, BaseEstimator):
 
     References
     ----------
-    H. Guo et al., ICML 2026, arXiv 2506.23492. The choice of a start by held-out rows and the L-BFGS solver are
-    reconstructions of ours; ``solver="adam"`` follows the authors' code.
+    H. Guo et al., ICML 2026, arXiv 2506.23492. The choice of a start by held-out rows and the first two solvers
+    are reconstructions of ours; ``solver="adam"`` follows the authors' code.
 
     Examples
     --------
@@ -125,7 +127,7 @@ class SMARTCalibrator(TransformerMixin, BaseEstimator):
         self, hidden: int = 16, n_bins: int = 15, sigma: float = 0.05, delta: float = 1e-3, lr: float = 5e-3,
         max_iter: int = 2000, t_min: float = 0.1, standardize: bool = True,
         objective: str | Callable[[Array, Array], tuple[float, Array]] = "charbonnier_softece",
-        solver: str = "lbfgs", early_stopping: bool = False, random_state: Any = 1, n_restarts: int = 4,
+        solver: str = "gauss-newton", early_stopping: bool = False, random_state: Any = 1, n_restarts: int = 4,
         clip: bool = False, hardness: str = "margin",
     ) -> None:
         self.hidden = hidden
@@ -245,8 +247,9 @@ class SMARTCalibrator(TransformerMixin, BaseEstimator):
             )
         loss = NetLoss(net, rows, self.objective, self.n_bins, self.sigma, self.delta)
         starts = [net.initial(random) for _ in range(self.n_restarts)]
-        return fit_lbfgs(
+        return fit_from_starts(
             loss, starts, max(1, self.max_iter // EPOCHS_PER_ITERATION), random,
+            solver="lbfgs" if callable(self.objective) else self.solver,
             hold_out=n >= ROWS_TO_HOLD_OUT or self.early_stopping, early_stopping=self.early_stopping,
         )
 

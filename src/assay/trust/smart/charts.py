@@ -46,7 +46,7 @@ def _differences(results: Results, judge: Judge) -> dict[str, Any]:
         **_head(
             "Calibration error of SMART less that of temperature scaling",
             "For each data set the paired difference of the expected calibration error with its 95 % interval over "
-            "test rows, in percentage points; left of zero SMART is better calibrated.",
+            "test rows and splits, in percentage points; left of zero SMART is better calibrated.",
         ),
         "data": {"values": values},
         "layer": [

@@ -1,9 +1,15 @@
 """Paired intervals over test rows for calibration metrics, which are no means over rows.
 
 Several splits of one data set share test rows, so they are not independent: a resample draws rows of the data set,
-every split's metric is computed on the drawn rows among its test rows, and the differences between two arms are
-averaged over splits, then over data sets. Only weights change between resamples, hence many of them are evaluated
-at once as sums of weights over bins.
+the metric is computed on the drawn rows among a split's test rows, and the differences between two arms are averaged
+over splits, then over data sets. Only weights change between resamples, hence many of them are evaluated at once as
+sums of weights over bins. Three splits are enough to see how the difference spreads over rows; more would change
+little, as they are mostly the same rows.
+
+A split has validation rows and starts of the fit of its own, and from other starts another minimum is found, with
+other errors. So a resample draws splits as well, from all of them, and adds how far their mean difference lies from
+that of all. It is stretched such that the interval for the mean over n splits is Student's with n - 1 degrees of
+freedom; of a single split no such spread is known.
 
 Drawing rows again adds noise to the bin means, and the more noise, the larger the absolute values that a calibration
 error adds up: resampled errors are too large, most so for the better calibrated arm. Their mean is therefore shifted
@@ -19,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from scipy.stats import norm, t
 
 from assay import stats
 
@@ -31,6 +38,8 @@ SplitPair = tuple[Any, Any]
 N_BINS = 15
 N_RESAMPLES = 1000
 CHUNK = 25
+# Splits on which the drawn rows are evaluated.
+ROW_SPLITS = 3
 
 
 def paired_differences(data_sets: Sequence[Sequence[SplitPair]]) -> dict[str, stats.Interval]:
@@ -39,7 +48,7 @@ def paired_differences(data_sets: Sequence[Sequence[SplitPair]]) -> dict[str, st
     Parameters
     ----------
     data_sets : sequence of sequences of pairs of frames
-        For each data set, for each split, the units of the two arms. Rows are drawn within their data set.
+        For each data set, for each split, the units of the two arms. Rows and splits are drawn within their data set.
 
     Returns
     -------
@@ -106,18 +115,26 @@ class _Draws:
         place = draws * resamples + np.arange(resamples)[:, None]
         counts = np.bincount(place.ravel(), minlength=self.n_rows * resamples).reshape(self.n_rows, resamples)
         weights = np.split(counts.astype(np.float64), self._ends[:-1])
-        return {
-            metric: np.mean([one(metric, part) for one, part in zip(self._data_sets, weights, strict=True)], axis=0)
-            for metric in METRICS
-        }
+        # All rows once, in order, are the observation and no resample.
+        observed = np.array_equal(draws[0], np.arange(self.n_rows))
+        values: dict[str, list[Array]] = {metric: [] for metric in METRICS}
+        drawn = np.split(draws, self._ends[:-1], axis=1)
+        for one, part, rows, end in zip(self._data_sets, weights, drawn, self._ends, strict=True):
+            moves = np.zeros((resamples, one.n_splits)) if observed else one.moves(rows + one.n_rows - end)
+            for metric in METRICS:
+                values[metric].append(one(metric, part, moves))
+        return {metric: np.mean(parts, axis=0) for metric, parts in values.items()}
 
 
 class _DataSet:
-    """Mean difference over the splits of one data set, as a function of a metric and weights [rows, resamples]."""
+    """Mean difference over the splits of one data set, by metric.
+
+    A function of the metric, of weights [rows, resamples], and of moves [resamples, splits] from equal shares.
+    """
 
     def __init__(self, splits: Sequence[SplitPair]) -> None:
         rows = np.unique(np.concatenate([first["row"].to_numpy() for first, _ in splits]))
-        self.n_rows = len(rows)
+        self.n_rows, self.n_splits = len(rows), len(splits)
         self._pairs: dict[str, list[tuple[WeightedMetric, WeightedMetric]]] = {metric: [] for metric in METRICS}
         for first, second in splits:
             if not np.array_equal(first["row"].to_numpy(), second["row"].to_numpy()):
@@ -125,9 +142,31 @@ class _DataSet:
             place = np.searchsorted(rows, first["row"].to_numpy())
             for metric, make in METRICS.items():
                 self._pairs[metric].append((make(first, place, len(rows)), make(second, place, len(rows))))
+        once = np.ones((self.n_rows, 1))
+        self._observed = {
+            metric: np.array([float((first(once) - second(once))[0]) for first, second in pairs])
+            for metric, pairs in self._pairs.items()
+        }
 
-    def __call__(self, metric: str, weights: Array) -> Array:
-        return np.mean([first(weights) - second(weights) for first, second in self._pairs[metric]], axis=0)
+    def __call__(self, metric: str, weights: Array, moves: Array) -> Array:
+        observed, pairs = self._observed[metric], self._pairs[metric][:ROW_SPLITS]
+        on_drawn_rows = np.mean([first(weights) - second(weights) for first, second in pairs], axis=0)
+        return on_drawn_rows + (observed.mean() - observed[:ROW_SPLITS].mean()) + moves @ observed
+
+    def moves(self, rows: NDArray[np.intp]) -> Array:
+        """How far the shares of drawn splits lie from equal ones, stretched to Student's spread [resamples, splits].
+
+        The first of the drawn rows [resamples, n_rows], numbers below n_rows, say which splits are drawn: the same
+        for the same rows, and as good as independent of the weights.
+        """
+        n = self.n_splits
+        if n == 1:
+            return np.zeros((len(rows), 1))
+        drawn = rows[:, np.arange(n) % self.n_rows] * n // self.n_rows
+        shares = (drawn[:, :, None] == np.arange(n)).mean(axis=1)
+        # Splits drawn with replacement spread by (n - 1) / n of the variance of their mean.
+        stretch = np.sqrt(n / (n - 1)) * t.ppf(0.975, n - 1) / norm.ppf(0.975)
+        return stretch * (shares - 1.0 / n)
 
 
 WeightedMetric = Callable[[Array], Array]

@@ -37,6 +37,8 @@ from .inputs import (
 Array = NDArray[np.float64]
 
 SMALLEST_MASS = 1e-12
+# Gaps below this count as so large in the curvature: at a gap of zero that of an absolute value has no bound.
+LEAST_PSI = 1e-3
 
 
 def charbonnier_soft_ece(
@@ -121,6 +123,22 @@ class SoftECE:
         return kernel
 
     def __call__(self, confidence: Array, correct: Array) -> tuple[float, Array]:
+        return self._evaluate(confidence, correct)[:2]
+
+    def with_curvature(self, confidence: Array, correct: Array) -> tuple[float, Array, Array]:
+        """Loss, derivative [n] and roots [B, n] of its curvature: their squares add up to a Gauss-Newton matrix.
+
+        ``psi_b`` is bounded from above by the parabola in ``gap_b`` that touches it at the present gap, whose second
+        derivative is ``1 / psi_b``. With gaps linear in the confidences the roots are
+        ``sqrt(M_b / (n psi_b)) dgap_b/dc_i``.
+        """
+        loss, gradient, (share, excess, mass, gap, psi, centre) = self._evaluate(confidence, correct)
+        by_centre = share * (self.centres[:, None] - centre) / self.sigma**2
+        roots = share + by_centre * (excess - gap[:, None])
+        scale = len(confidence) * np.maximum(psi, LEAST_PSI) * np.maximum(mass, SMALLEST_MASS)
+        return loss, gradient, roots / np.sqrt(scale)[:, None]
+
+    def _evaluate(self, confidence: Array, correct: Array) -> tuple[float, Array, tuple[Array, ...]]:
         n = len(confidence)
         share = self.memberships(confidence)
         excess = confidence - correct
@@ -135,7 +153,7 @@ class SoftECE:
         weights = np.stack([slope, level, slope * self.centres, level * self.centres])
         s, v, sm, vm = weights @ share
         gradient = s + ((vm - centre * v) + (sm - centre * s) * excess) / self.sigma**2
-        return float(mass @ psi / n), gradient / n
+        return float(mass @ psi / n), gradient / n, (share, excess, mass, gap, psi, centre)
 
 
 def _torch_charbonnier_soft_ece(logits: Any, y: Any, n_bins: int, sigma: float, delta: float) -> Any:

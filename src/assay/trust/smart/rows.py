@@ -72,6 +72,17 @@ class ValidationRows:
         total, moment = self._sums(temperature)
         return np.log(total) - self.label / temperature, (self.label - moment / total) / temperature**2
 
+    def nll_curvature(self, temperature: Array) -> Array:
+        """Gauss-Newton second derivative [n] of the negative log-likelihood by the temperature.
+
+        It is convex in 1/T with the variance of ``D_ik`` under the probabilities as second derivative; what the bend
+        of 1/T adds is left out, so that no entry is negative.
+        """
+        p = np.exp(self.below / temperature[:, None])
+        p /= 1.0 + p.sum(axis=1, keepdims=True)
+        mean = np.einsum("ik,ik->i", p, self.below)
+        return (np.einsum("ik,ik,ik->i", p, self.below, self.below) - mean**2) / temperature**4
+
     def _sums(self, temperature: Array) -> tuple[Array, Array]:
         """``S_i`` and ``sum_k exp(D_ik / T) D_ik``; the largest class adds one to the first, zero to the second.
 

@@ -23,6 +23,11 @@ from .measuring import OTHER_HARDNESS, measure_calibration, time_prediction
 __all__ = ["STUDY", "SMARTStudy"]
 
 SPLITS = {Tier.smoke: 1, Tier.quick: 5, Tier.full: 20}
+# Fits from other starts end in other minima, some of which rank the confidences much worse: five fits may miss them.
+SPLITS_AT_LARGEST = 15
+REPETITIONS = {Tier.smoke: 3, Tier.quick: 30}
+# The smoke tier shows that all is in order, for which short descents do.
+SMOKE_MAX_ITER = 200
 HOME = ("letter", "satimage", "penbased")
 SIZES = (500, 1000, 3000)
 FEW = (50, 100, 200)
@@ -61,7 +66,7 @@ class SMARTStudy(Study):
     def measure(self, cell: Cell, have: Mapping[Step, Path]) -> Measurement:
         pool = self._pool(cell, have)
         if cell.timing:
-            return time_prediction(cell.arm, pool["logits"], pool["y"])
+            return time_prediction(cell.arm, pool["logits"], pool["y"], cell.options["repetitions"])
         change = SOURCES[cell.dataset].change if cell.dataset in SOURCES else ""
         changed = pool[f"logits_{change}" if change else "logits"]
         return measure_calibration(cell, pool["logits"], pool["y"], changed, self._largest(cell, len(pool["y"])))
@@ -100,25 +105,26 @@ def _entries(dataset: str) -> tuple[str, ...]:
 
 
 def _smoke_cells() -> list[Cell]:
-    splits = SPLITS[Tier.smoke]
+    splits, short = SPLITS[Tier.smoke], {"max_iter": SMOKE_MAX_ITER}
     return [
-        *_cells("smart-smoke", [*JUDGED, "none", "smart-nll", *OTHER_HARDNESS], (500,), splits),
-        *_cells("smart-smoke", JUDGED, (50, 100, 200), splits),
-        *_timing_cells("smart-smoke"),
+        *_cells("smart-smoke", [*JUDGED, "none", "smart-nll", *OTHER_HARDNESS], (500,), splits, **short),
+        *_cells("smart-smoke", JUDGED, FEW, splits, **short),
+        *_timing_cells("smart-smoke", Tier.smoke),
     ]
 
 
 def _quick_cells(splits: int) -> list[Cell]:
     cells: list[Cell] = []
     for name in HOME:
-        cells += _cells(name, JUDGED, (*FEW, *SIZES), splits)
+        cells += _cells(name, JUDGED, (*FEW, *SIZES[:-1]), splits)
+        cells += _cells(name, JUDGED, SIZES[-1:], max(splits, SPLITS_AT_LARGEST))
         cells += _cells(name, ["smart-nll", *BESIDE], (3000,), splits)
         cells += _cells(name, OTHER_HARDNESS, (1000,), splits)
     cells += _cells("digits", [*JUDGED, "none", "smart-nll", "isotonic"], (200, 500), splits)
     for name in ("penbased-rotated", "digits-rotated", "letter-long-tail"):
         cells += _cells(name, [*JUDGED, "none"], (SOURCES[name].largest,), splits)
     cells += _cells("letter", ("smart-adam",), (500,), 1)
-    return cells + _timing_cells("letter")
+    return cells + _timing_cells("letter", Tier.quick)
 
 
 def _full_cells(splits: int) -> list[Cell]:
@@ -140,9 +146,10 @@ def _full_cells(splits: int) -> list[Cell]:
 def _file_cells(n_rows: int) -> list[Cell]:
     largest, splits = _largest_of_file(n_rows), SPLITS[Tier.quick]
     few = [n for n in (*FEW, 500) if n < largest]
-    arms = [*JUDGED, "smart-nll", *BESIDE, *OTHER_HARDNESS]
-    cells = [*_cells("file", arms, (largest,), splits), *_cells("file", JUDGED, few, splits)]
-    return [*cells, *_timing_cells("file")]
+    beside = ["smart-nll", *BESIDE, *OTHER_HARDNESS]
+    cells = [*_cells("file", JUDGED, (largest,), SPLITS_AT_LARGEST), *_cells("file", beside, (largest,), splits)]
+    cells += _cells("file", JUDGED, few, splits)
+    return [*cells, *_timing_cells("file", Tier.quick)]
 
 
 def _largest_of_file(n_rows: int) -> int:
@@ -150,8 +157,8 @@ def _largest_of_file(n_rows: int) -> int:
     return min(3000, n_rows // 2)
 
 
-def _timing_cells(dataset: str) -> list[Cell]:
-    options = {"what": "prediction time"}
+def _timing_cells(dataset: str, tier: Tier) -> list[Cell]:
+    options = {"what": "prediction time", "repetitions": REPETITIONS[tier]}
     return [Cell(dataset, arm, 0, options, _entries(dataset), timing=True) for arm in ("smart", "smart-rowwise")]
 
 

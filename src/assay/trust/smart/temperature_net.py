@@ -57,30 +57,48 @@ class TemperatureNet:
         pre = layer @ weights[2 * h : 3 * h] + weights[3 * h]
         return _softplus(np.interp(margin, knots, pre)) + self.t_min
 
-    def with_pullback(self, weights: Array, margin: Array) -> tuple[Array, _Pullback]:
-        """Temperatures [n], and the function that turns dL/dT [n] into dL/dweights."""
+    def with_pullback(self, weights: Array, margin: Array, ramp: float = 0.0) -> tuple[Array, Pullback]:
+        """Temperatures [n], and the function that turns dL/dT [n] into dL/dweights.
+
+        The derivative of a rectified unit jumps from 0 to 1 at its kink. With a `ramp` the function takes it to rise
+        evenly over that width, in units of the unit's input; the temperatures are the net's all the same.
+        """
         h = self.hidden
         w1, b1, w2, b2 = weights[:h], weights[h : 2 * h], weights[2 * h : 3 * h], weights[3 * h]
         layer = np.multiply.outer(w1, margin)
         layer += b1[:, None]
+        active = np.clip(layer / ramp + 0.5, 0.0, 1.0) if ramp else (layer > 0).astype(np.float64)
         np.maximum(layer, 0.0, out=layer)
         pre = w2 @ layer + b2
-        return _softplus(pre) + self.t_min, _Pullback(margin, w2, layer, pre)
+        return _softplus(pre) + self.t_min, Pullback(margin, w2, layer, pre, active)
 
 
 @dataclass(frozen=True)
-class _Pullback:
+class Pullback:
+    """Derivatives of the temperatures [n] by the parameters, at the parameters where they were evaluated."""
+
     margin: Array
     w2: Array
     layer: Array
     pre: Array
+    active: Array
 
     def __call__(self, by_temperature: Array) -> Array:
-        # d softplus(x)/dx is the logistic function, written with tanh so that it can't overflow.
-        by_pre = by_temperature * (0.5 + 0.5 * np.tanh(0.5 * self.pre))
-        active = (self.layer > 0).astype(np.float64)
-        by_w1, by_b1 = self.w2 * (np.stack([by_pre * self.margin, by_pre]) @ active.T)
-        return np.concatenate([by_w1, by_b1, self.layer @ by_pre, [by_pre.sum()]])
+        """dL/dweights [..., 3 hidden + 1] from dL/dT [..., n], one loss a row."""
+        by_pre = by_temperature * self.by_pre
+        by_w1, by_b1 = self.w2 * (np.stack([by_pre * self.margin, by_pre]) @ self.active.T)
+        return np.concatenate([by_w1, by_b1, by_pre @ self.layer.T, by_pre.sum(axis=-1, keepdims=True)], axis=-1)
+
+    def curvature(self, by_temperature_twice: Array) -> Array:
+        """Gauss-Newton matrix of a loss that is a sum over rows, from its second derivatives by each T [n]."""
+        each = self.w2[:, None] * self.active
+        by_weights = np.concatenate([each * self.margin, each, self.layer, np.ones((1, len(self.margin)))])
+        return (by_weights * (by_temperature_twice * self.by_pre**2)) @ by_weights.T
+
+    @property
+    def by_pre(self) -> Array:
+        """dT/dpre [n]: the derivative of softplus is the logistic function, written so that it can't overflow."""
+        return 0.5 + 0.5 * np.tanh(0.5 * self.pre)
 
 
 def _softplus(x: Array) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from assay import stats
-from assay.study import Claim, Outcome, Results, Row, Verdict, all_of, at_least
+from assay.study import Claim, Results, Row, Verdict, all_of, at_least
 
 from .data import SOURCES
 from .intervals import SplitPair, paired_differences
@@ -85,12 +85,9 @@ class Judge:
         lower = _lower_splits(results, places, claim.arm, "smart-nll")
         if not lower:
             return pooled
-        share, least = float(np.mean(lower)), claim.limits["share_of_splits"]
-        outcome = Outcome.holds if share >= least else Outcome.fails
-        counted = Verdict(
-            claim.id, outcome, f"lower in {sum(lower)} of {len(lower)} splits, {least:.0%} are needed", effect=share,
-            threshold=least, n=len(lower),
-        )
+        share, least = stats.proportion(sum(lower), len(lower)), claim.limits["share_of_splits"]
+        words = f"lower in {sum(lower)} of {len(lower)} splits [{share.low:.0%}, {share.high:.0%}], {least:.0%} needed"
+        counted = replace(claim, side="above").judge(share, words, threshold=least)
         verdict = all_of(claim, [pooled, counted], _joined([pooled, counted]))
         return self._with_effect(verdict, results, places, claim.arm, "smart-nll")
 
@@ -200,13 +197,15 @@ def _plain_rows(results: Results, dataset: str, arm: str) -> list[Row]:
 
 
 def _pairs(results: Results, place: Place, arm: str, other: str) -> list[SplitPair]:
-    """Units of both arms, split by split; empty where a split lacks one of them."""
+    """Units of both arms in the splits that both were to be measured in; empty where one of those lacks."""
     dataset, n_val = place
     first, second = (
         {row.cell.seed: row.units for row in _plain_rows(results, dataset, name) if row.cell.options["n_val"] == n_val}
         for name in (arm, other)
     )
-    wanted = {row.cell.seed for row in results.where(dataset=dataset, n_val=n_val) if row.cell.arm in (arm, other)}
+    wanted = set.intersection(*(
+        {row.cell.seed for row in results.where(dataset=dataset, arm=name, n_val=n_val)} for name in (arm, other)
+    ))
     if not wanted or wanted - first.keys() or wanted - second.keys():
         return []
     return [(first[seed], second[seed]) for seed in sorted(wanted)]
