@@ -177,7 +177,7 @@ def risk_components(
 
 @dataclass(frozen=True)
 class Rows:
-    """Runs on which a risk is evaluated, with the summation grid of each distinct model size.
+    """Runs on which a risk is evaluated, with the summation grid of each of the distinct model `sizes`.
 
     `log_n` and `weights` have one row a distinct size: the directions at which the summand is evaluated and the
     weight of each. `size` tells which of those rows a run uses. The first `EXACT_DIRECTIONS + 20` columns are the
@@ -187,6 +187,7 @@ class Rows:
     N: Array
     B: Array
     K: Array
+    sizes: Array
     size: NDArray[np.intp]
     log_n: Array
     weights: Array
@@ -195,7 +196,7 @@ class Rows:
     def of(cls, N: Array, B: Array, K: Array) -> Rows:
         sizes, size = np.unique(N, return_inverse=True)
         log_n, weights = _summation_grid(sizes)
-        return cls(N, B, K, size, log_n, weights)
+        return cls(N, B, K, sizes, size, log_n, weights)
 
 
 def log_risk_and_jacobian(x: Array, rows: Rows, lr: float = LEARNING_RATE) -> tuple[Array, Array]:
@@ -209,25 +210,26 @@ def log_risk_and_jacobian(x: Array, rows: Rows, lr: float = LEARNING_RATE) -> tu
     start = 0.5 * P * weights * np.exp(-p * log_n)
     noise = 0.5 * R * lr * weights * np.exp(-r * log_n)
     step = _steps(lr, Q * np.exp(-q * log_n))
-    log_a, gap = _log_contraction(step), 2 - step
+    log_a, signed, gap = _log_contraction(step), step * np.sign(1 - step), 2 - step
 
-    i = rows.size
-    exponent = np.minimum(2 * rows.K[:, None] * log_a[i], MAX_EXPONENT)
+    i, twice_K = rows.size, 2 * rows.K[:, None]
+    log_a, gap = log_a[i], gap[i]
+    exponent = np.minimum(twice_K * log_a, MAX_EXPONENT)
     left = np.exp(exponent)  # a**(2K)
     # d left / d log Q = -2K lr lambda a**(2K-1)
     with np.errstate(over="ignore"):
-        slope = -2 * rows.K[:, None] * (step * np.sign(1 - step))[i] * np.exp(exponent - log_a[i])
+        slope = -twice_K * signed[i] * np.exp(exponent - log_a)
     slope[exponent == MAX_EXPONENT] = 0.0
     start, noise, log_n = start[i], noise[i] / rows.B[:, None], log_n[i]
     bias = start * left
-    variance = noise * -np.expm1(exponent) / gap[i]
-    by_log_Q = start * slope + (-noise * slope + variance * step[i]) / gap[i]
+    variance = noise * -np.expm1(exponent) / gap
+    by_log_Q = start * slope + (-noise * slope + variance * step[i]) / gap
 
-    first = rows.N + 1
-    approximation = 0.5 * P * zeta(p, first)
+    first = rows.sizes + 1
+    approximation = 0.5 * P * zeta(p, first)[i]
     risk = e_irr + approximation + (bias + variance).sum(axis=1)
     gradient = np.stack([
-        0.5 * P * _zeta_slope(p, first) - (log_n * bias).sum(axis=1),
+        0.5 * P * _zeta_slope(p, first)[i] - (log_n * bias).sum(axis=1),
         -(log_n * by_log_Q).sum(axis=1),
         approximation + bias.sum(axis=1),
         by_log_Q.sum(axis=1),
@@ -265,16 +267,23 @@ def _regularized_components(
 
     distance, spread = weights * start / curvature, weights * noise
     log_b, v, rate = np.zeros_like(start), np.zeros_like(start), np.full(len(order), float(lr))
+    # Rates only fall: where the first steps shrink every direction, no exponent is ever positive, none needs a cap.
+    tame = lr * curvature.max(initial=0.0) < 2 - LEAST_GAP
     for length, n_active in zip(lengths, active, strict=True):
         on = slice(0, n_active)
         norm_sq = (distance[on] * (1 - np.exp(log_b[on] / 2)) ** 2 + spread[on] * v[on]).sum(axis=1)
         rate[on] = np.minimum(rate[on], lr / (1 + norm_sq / weight_norm[on]))
-        step = _steps(rate[on, None], curvature[on])
+        step = rate[on, None] * curvature[on] if tame else _steps(rate[on, None], curvature[on])
         exponent = 2 * length[on, None] * _log_contraction(step)
-        log_b[on] = np.minimum(log_b[on] + exponent, MAX_EXPONENT)
-        exponent = np.minimum(exponent, MAX_EXPONENT)
-        gained = rate[on, None] / batch[on] * -np.expm1(exponent) / (curvature[on] * (2 - step))
-        v[on] = np.minimum(v[on] * np.exp(exponent) + gained, np.exp(MAX_EXPONENT))
+        log_b[on] += exponent
+        if not tame:
+            np.minimum(log_b[on], MAX_EXPONENT, out=log_b[on])
+            exponent = np.minimum(exponent, MAX_EXPONENT)
+        lost = np.expm1(exponent)
+        gained = rate[on, None] / batch[on] * -lost / (curvature[on] * (2 - step))
+        v[on] += lost * v[on] + gained
+        if not tame:
+            np.minimum(v[on], np.exp(MAX_EXPONENT), out=v[on])
 
     bias, variance = np.empty(len(order)), np.empty(len(order))
     bias[order] = 0.5 * (weights * start * np.exp(log_b)).sum(axis=1)
@@ -306,7 +315,7 @@ def _segment_ends(steps: int) -> list[int]:
 
 
 def _constant_components(theta: Mapping[str, float], rows: Rows) -> tuple[Array, Array]:
-    return np.full(len(rows.N), theta["e_irr"]), 0.5 * theta["P"] * zeta(theta["p"], rows.N + 1)
+    return np.full(len(rows.N), theta["e_irr"]), 0.5 * theta["P"] * zeta(theta["p"], rows.sizes + 1)[rows.size]
 
 
 def _spectra(theta: Mapping[str, float], rows: Rows) -> tuple[Array, Array, Array]:

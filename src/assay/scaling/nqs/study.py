@@ -36,7 +36,7 @@ class Effort(NamedTuple):
     shuffles: int
 
 
-EFFORT = {Tier.smoke: Effort(3, 2, 2, 1), Tier.quick: Effort(64, 30, 10, 5), Tier.full: Effort(64, 200, 10, 5)}
+EFFORT = {Tier.smoke: Effort(1, 2, 1, 1), Tier.quick: Effort(64, 30, 10, 5), Tier.full: Effort(64, 200, 10, 5)}
 
 
 class NQSStudy(Study):

@@ -134,10 +134,11 @@ def _evaluations_of_fit(fitted: pd.DataFrame, target: float, seed: int, most: in
 def _evaluations_of_starts(fitted: pd.DataFrame, target: float, seed: int, most: int) -> float:
     """The control: as many random systems as the claim allows evaluations (10,240 at 64 starts), none optimised."""
     low, high = (np.array([np.log(ends[p]) for p in PARAMETERS]) for ends in (START_LOW, {**START_HIGH, "Q": 1.0}))
+    sizes = [fitted[column].to_numpy() for column in "NBK"]
     log_loss = np.log(fitted["loss"].to_numpy())
     for number, x in enumerate(latin_hypercube(low, high, 160 * most, 10_000 * (seed + 1)), start=1):
         theta = dict(zip(PARAMETERS, np.exp(x), strict=True))
-        risk = nqs_risk(theta, *(fitted[c].to_numpy() for c in "NBK"))
+        risk = nqs_risk(theta, *sizes)
         if 0.5 * np.sum((np.log(risk) - log_loss) ** 2) <= target:
             return float(number)
     return np.inf
