@@ -687,3 +687,30 @@ def test_simulation_and_fast_recursion_agree_at_larger_sizes(mode):
 def test_what_is_no_list_of_numbers_is_refused(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+def test_other_column_names_are_told(tmp_path):
+    table = pd.DataFrame({
+        "N": [1e6, 4e6, 1e6, 4e6], "tokens": [1e8, 1e8, 4e8, 4e8], "width": [4, 8, 4, 8], "val": [3.0, 2.8, 2.7, 2.5],
+        "loss": "train", "kind": "fp",
+    })
+    path = tmp_path / "runs.csv"
+    table.to_csv(path, index=False)
+    found, _ = command.read_precision_runs(path, "", "M=N,N=tokens,bits=width,loss=val,mode=kind")
+    assert found["M"].tolist() == table["N"].tolist()
+    assert found["N"].tolist() == table["tokens"].tolist()
+    assert found["loss"].tolist() == table["val"].tolist()
+    assert set(found["mode"]) == {"multiplicative"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [("M", "expected ROLE=COLUMN"), ("X=N", "expected ROLE=COLUMN"), ("M=NN", "has no column 'NN'"),
+     ("M=N,N=N", "named twice"), ("M=N,M=D", "named twice")],
+)
+def test_bad_column_names_get_one_line(tmp_path, columns, message):
+    path = tmp_path / "runs.csv"
+    pd.DataFrame({"N": [1.0], "D": [1.0], "bits": [4], "loss": [1.0]}).to_csv(path, index=False)
+    with pytest.raises(InputError, match=message) as error:
+        command.read_precision_runs(path, "additive", columns)
+    assert "\n" not in str(error.value)

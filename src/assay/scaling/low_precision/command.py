@@ -21,6 +21,7 @@ MODE_NAMES = {
     "multiplicative": "multiplicative", "mult": "multiplicative", "float": "multiplicative", "fp": "multiplicative",
     "additive": "additive", "add": "additive", "int": "additive", "none": "none", "full": "none",
 }
+ROLES = ("M", "N", "eps", "bits", "loss", "mode")
 SIZE_NAMES = ("M", "N_params", "params", "parameters")
 DATA_NAMES = ("D", "tokens", "samples", "N")
 HELD_OUT = 0.7  # quantile of size times samples above which runs are tested
@@ -32,6 +33,9 @@ def run(
         Path | None,
         typer.Option(help="CSV of finished runs: M or N_params, N or D, eps or bits, loss, and perhaps mode."),
     ] = None,
+    columns: Annotated[
+        str, typer.Option(help="Other names in the table: M=COLUMN,N=COLUMN,bits=COLUMN,loss=COLUMN,mode=COLUMN.")
+    ] = "",
     mode: Annotated[
         str, typer.Option(help="Rounding of all runs, where the table has no column mode: multiplicative or additive.")
     ] = "",
@@ -66,7 +70,7 @@ def run(
     if out.exists() and not out.is_dir():
         raise InputError(f"--out: {out} is a file, a folder is needed")
     if runs is not None:
-        files, rows, notes = _fit(runs, mode, bit_budget, _numbers(bits, "--bits"), memory_bits, starts)
+        files, rows, notes = _fit(runs, columns, mode, bit_budget, _numbers(bits, "--bits"), memory_bits, starts)
     else:
         files, rows, notes = _simulate(
             spectrum, schemes, _numbers(eps, "--eps"), _numbers(sizes, "--sizes"), samples, target, seeds
@@ -98,14 +102,15 @@ def example(folder: Path) -> list[str]:
 
 
 def _fit(
-    path: Path, mode: str, bit_budget: float | None, bits: list[float] | None, memory_bits: float | None, starts: int
+    path: Path, columns: str, mode: str, bit_budget: float | None, bits: list[float] | None,
+    memory_bits: float | None, starts: int,
 ) -> tuple[dict[str, bytes], list[list[str]], list[str]]:
     import pandas as pd
 
     from assay.pictures import NO_PICTURES, draw
     from assay.scaling.low_precision.law import PrecisionLaw
 
-    table, notes = read_precision_runs(path, mode)
+    table, notes = read_precision_runs(path, mode, columns)
     files: dict[str, bytes] = {}
     rows = [["mode", "law", "held-out error", "parameters"]]
     fitted, predictions, plans, errors = {}, [], [], []
@@ -146,7 +151,7 @@ def _fit(
     return files, rows, notes
 
 
-def read_precision_runs(path: Path, mode: str = "") -> tuple[pd.DataFrame, list[str]]:
+def read_precision_runs(path: Path, mode: str = "", columns: str = "") -> tuple[pd.DataFrame, list[str]]:
     """The runs with the columns M, N, eps, mode and loss, and what a reader should know."""
     import numpy as np
     import pandas as pd
@@ -154,19 +159,19 @@ def read_precision_runs(path: Path, mode: str = "") -> tuple[pd.DataFrame, list[
     from assay.scaling.low_precision.law import read_precision
     from assay.scaling.tables import read_table
 
-    table = read_table(path)
+    table = _renamed(read_table(path), columns, path.name)
     if not len(table):
         raise InputError(f"{path.name} holds no runs")
-    columns = list(table.columns)
-    size = next((name for name in SIZE_NAMES if name in columns), "N" if {"N", "D"} <= set(columns) else None)
-    data = next((name for name in DATA_NAMES if name in columns and name != size), None)
-    precision = next((name for name in ("eps", "bits") if name in columns), None)
+    named_here = set(map(str, table.columns))
+    size = next((name for name in SIZE_NAMES if name in named_here), "N" if {"N", "D"} <= named_here else None)
+    data = next((name for name in DATA_NAMES if name in named_here and name != size), None)
+    precision = next((name for name in ("eps", "bits") if name in named_here), None)
     for what, found, names in (
         ("the model's size", size, "M or N_params"), ("the samples", data, "N or D"),
-        ("the precision", precision, "eps or bits"), ("the loss", "loss" if "loss" in columns else None, "loss"),
+        ("the precision", precision, "eps or bits"), ("the loss", "loss" if "loss" in named_here else None, "loss"),
     ):
         if found is None:
-            known = ", ".join(map(str, columns))
+            known = ", ".join(map(str, table.columns))
             raise InputError(f"{path.name} has no column for {what} ({names}); its columns: {known}")
     named = table[[size, data, precision]].set_axis(["M", "N", str(precision)], axis=1)
     try:
@@ -184,6 +189,23 @@ def read_precision_runs(path: Path, mode: str = "") -> tuple[pd.DataFrame, list[
         raise InputError(f"{path.name}: every run is in full precision, there is nothing to fit")
     lost = int(np.isinf(loss).sum())
     return found, [f"{lost} runs that diverged are left out."] if lost else []
+
+
+def _renamed(table: pd.DataFrame, columns: str, name: str) -> pd.DataFrame:
+    """The table under the names used here, as `--columns M=params,N=tokens` tells them."""
+    here: dict[str, str] = {}
+    for pair in filter(None, (part.strip() for part in columns.split(","))):
+        role, equals, column = (part.strip() for part in pair.partition("="))
+        if not equals or role not in ROLES:
+            raise InputError(f"--columns: expected ROLE=COLUMN with a role of {', '.join(ROLES)}, got {pair!r}")
+        if column not in table.columns:
+            known = [str(label) for label in table.columns]
+            raise InputError(f"{name} has no column {column!r}{nearest(column, known)}: {', '.join(known)}")
+        if role in here.values() or column in here:
+            raise InputError(f"--columns: {role} or {column} is named twice")
+        here[column] = role
+    hidden = [role for role in here.values() if role in table.columns and role not in here]
+    return table.drop(columns=hidden).rename(columns=here)
 
 
 def _modes(table: pd.DataFrame, mode: str, name: str) -> list[str]:
