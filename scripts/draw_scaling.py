@@ -23,7 +23,10 @@ from assay.scaling.fit import LossLaw, split_above
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 HELD_OUT_ABOVE = 0.7
 SCAN_SEQ_LEN = 2048
-FROM_RECORDS = {"irsl": 0, "prescriptive": 2, "token-complexity": 0, "meta-adaptation": 0}  # which chart of each
+FROM_RECORDS = {  # which chart of each
+    "irsl": 0, "prescriptive": 2, "token-complexity": 0, "meta-adaptation": 0, "low-precision": 0, "seed-bimodality": 3,
+    "depth-lr": 0, "split-training": 2,
+}
 
 
 def laws() -> dict[str, LossLaw]:
