@@ -10,8 +10,6 @@ CPU seconds of one process on one thread, warmed up, alternating, the median of 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from assay.datasets import load_dataset
 from assay.scaling import SplitLaw
 from assay.scaling.split_training.forms import Array, PlanForm, Rows, form_named
 from assay.scaling.split_training.tables import own_runs
+from assay.timing import alternate
 
 ROWS, STARTS, PEER_STARTS = 60, 200, 10
 DELTA = 1e-3
@@ -94,18 +93,6 @@ def search(form: PlanForm, rows: Rows, losses: Array, start: Array, analytic: bo
     options = {"maxiter": 2000, "maxfun": 100_000, "ftol": 1e-13, "gtol": 1e-9}
     found = minimize(objective, start / scale, jac=analytic, bounds=bounds, method="L-BFGS-B", options=options)
     return float(found.fun) * DELTA
-
-
-def alternate(ours: Callable[[], Any], peer: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Median CPU seconds of each, taken in turns."""
-    pairs = [(cpu_seconds(ours), cpu_seconds(peer)) for _ in range(repeats)]
-    return tuple(float(np.median(column)) for column in zip(*pairs, strict=True))  # type: ignore[return-value]
-
-
-def cpu_seconds(call: Callable[[], Any]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 if __name__ == "__main__":
