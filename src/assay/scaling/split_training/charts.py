@@ -133,22 +133,30 @@ def _shares(results: Results) -> dict[str, Any] | None:
     values, chosen = [], []
     for (budget, domain), at in units.groupby(["budget", "domain"]):
         best = at[columns].min(axis=1)
-        where = {"budget": f"{budget:,} tokens", "domain": domain}
+        where = {"budget": int(budget), "domain": domain}
         for column in columns:
             name = column.removeprefix("loss ")
             away = 100 * (at[column] / best - 1).mean()
             values.append({**where, "share": 1.0 if name == FULL else float(name), "away": _short(away)})
         regret = 100 * (at["chosen_loss"] / best - 1).mean()
         chosen.append({**where, "share": _short(at["chosen_share"].mean()), "away": _short(regret)})
-    x = {"field": "share", "type": "quantitative", "title": "share on the shared phase (1: one model on everything)"}
+    x = {"field": "share", "type": "quantitative", "title": "share before the branch"}
     y = {"field": "away", "type": "quantitative", "scale": {"type": "symlog"}, "title": "above the best share (%)"}
     colour = {"field": "domain", "type": "nominal"}
     marked = {"type": "point", "size": 140, "strokeWidth": 2, "tooltip": True}
     return {
         "$schema": SCHEMA, "title": "Measured loss by share of the budget",
-        "description": "How far each share lies above the best one, mean over trunks; rings are what the law chose.",
+        "description": (
+            "How far each share lies above the best one, mean over trunks; at 1 one model on everything; rings are "
+            "what the law chose."
+        ),
         "data": {"values": [{**v, "kind": "run"} for v in values] + [{**c, "kind": "chosen"} for c in chosen]},
-        "facet": {"column": {"field": "budget", "title": None, "sort": None}},
+        "facet": {
+            "column": {
+                "field": "budget", "type": "ordinal", "title": None,
+                "header": {"labelExpr": "format(datum.value, ',') + ' tokens'"},
+            },
+        },
         "spec": {
             "width": 220, "height": 220,
             "layer": [
