@@ -407,10 +407,15 @@ def test_groups_work_with_every_schedule_that_multiplies(name):
 def test_groups_work_with_a_schedule_of_absolute_rates():
     groups = dl.depth_param_groups(mlp(8), 0.1, 4)
     optimizer = torch.optim.SGD(groups, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[g["lr"] for g in groups], total_steps=10)
+    rates = [group["lr"] for group in groups]
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=rates, total_steps=10)
+    peak = 0.0
     for _ in range(9):
+        peak = max(peak, optimizer.param_groups[0]["lr"])
         optimizer.step()
         schedule.step()
+    assert peak == pytest.approx(rates[0], rel=0.05)
+    assert optimizer.param_groups[0]["lr"] < 0.01 * peak
 
 
 def test_width_rules_are_the_table():

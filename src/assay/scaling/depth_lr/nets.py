@@ -8,6 +8,7 @@ Variances: 2/fan-in (the Transformer's 1/fan-in), 1/fan-in for the read-out; bra
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -24,7 +25,7 @@ ARCHITECTURES = ("mlp", "cnn", "resnet", "resmlp", "transformer")
 PIXELS, SIDE, CLASSES, SYMBOLS, CONTEXT, HEAD = 64, 8, 10, 128, 32, 16
 
 
-class Net(nn.Module):
+class Net(nn.Module, ABC):
     """A module that knows the standard deviation of each of its weights."""
 
     stds: dict[str, float]
@@ -37,9 +38,9 @@ class Net(nn.Module):
                 fan_in = 1 if "embedding" in name else math.prod(parameter.shape[1:])
                 self.stds[name] = math.sqrt(gain / fan_in)
 
+    @abstractmethod
     def gain(self, name: str) -> float:
         """Variance times fan-in."""
-        raise NotImplementedError(name)
 
 
 class MLP(Net):
