@@ -29,7 +29,7 @@ from assay.study import Cell, Outcome, Results, Row, Skip, Step, Study, Tier, Ve
 __all__ = ["SMOKE_SECONDS", "Measured", "checks", "measure_tier"]
 
 SMOKE_SECONDS = 3.0
-YARDSTICK_SECONDS = 0.12
+YARDSTICK_SECONDS = 0.1
 CELLS_SECONDS = 2.0
 CHART_BYTES = 60_000
 
